@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a graph to steps: options say what the run may use, a plan says what it will do and how
+ * fast, a run does it.
+ *
+ *   mr_options_init -> [mr_plan_create -> mr_plan_summary, mr_plan_json] -> mr_run_create ->
+ * mr_run_write ... -> mr_run_step ... -> mr_run_read ... -> mr_run_destroy
+ *
+ * Nothing is allocated or written before the plan is known to fit. During mr_run_step no memory is
+ * allocated and no file grows. Results depend on the graph, its data and the thread count, never on
+ * the plan, the budgets or timing.
+ */
+#ifndef MEMRUN_RUN_H
+#define MEMRUN_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <memrun/graph.h>
+#include <memrun/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_MAX_NVME_PATHS 16u
+
+typedef enum mr_tier {
+  MR_TIER_DEVICE = 0,
+  MR_TIER_HOST = 1,
+  MR_TIER_NVME = 2,
+  MR_TIER_COUNT = 3
+} mr_tier;
+
+/* The links between tiers; on every backend NVMe data reaches the device directly or staged, by
+ * what a probe found. */
+typedef enum mr_link {
+  MR_LINK_DEVICE_TO_HOST = 0,
+  MR_LINK_HOST_TO_DEVICE = 1,
+  MR_LINK_NVME_READ = 2,
+  MR_LINK_NVME_WRITE = 3,
+  MR_LINK_COUNT = 4,
+} mr_link;
+
+typedef enum mr_offload {
+  MR_OFFLOAD_NONE = 0, /* the device alone */
+  MR_OFFLOAD_HOST = 1, /* device and host */
+  MR_OFFLOAD_NVME = 2, /* device, host and NVMe */
+  MR_OFFLOAD_AUTO = 3, /* NVMe where a path was given, else host */
+} mr_offload;
+
+typedef enum mr_recompute {
+  MR_RECOMPUTE_AUTO = 0, /* where the plan gets faster by it, or fits only so */
+  MR_RECOMPUTE_NONE = 1,
+  MR_RECOMPUTE_FULL = 2, /* every block keeps only what crosses its border */
+} mr_recompute;
+
+typedef enum mr_io_engine { MR_IO_AUTO = 0, MR_IO_URING = 1, MR_IO_PREAD = 2 } mr_io_engine;
+
+/* Budget value: take what the cgroup, free memory or free space allow. */
+#define MR_BUDGET_AUTO UINT64_MAX
+
+struct mr_nvme_path {
+  const char *path;     /* a directory on the NVMe file system */
+  uint64_t limit_bytes; /* MR_BUDGET_AUTO: what is free there, less a reserve */
+};
+
+struct mr_options {
+  size_t size_bytes; /* sizeof(struct mr_options) */
+  uint64_t device_bytes;
+  uint64_t host_bytes;
+  const struct mr_nvme_path *nvme; /* borrowed until the call that takes the options returns */
+  uint32_t nvme_count;
+  mr_offload offload;
+  mr_recompute recompute;
+  mr_io_engine io_engine;
+  double io_timeout_seconds; /* an input or output older than this ends the run */
+  uint32_t threads;          /* 0: the processors this process may use */
+  const char *trace_path;    /* NULL: no trace */
+  const char *profile_path;  /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache */
+  bool reprofile;            /* measure the machine again */
+  bool check_plan; /* verify the plan with the independent verifier even in release builds */
+};
+
+/* Fills in the defaults and size_bytes. */
+MR_API void mr_options_init(struct mr_options *options);
+
+/* What a plan needs and promises. Bytes; seconds for one step. Strings belong to the plan. */
+struct mr_plan_summary {
+  size_t size_bytes;
+  bool fits;
+  uint64_t footprint_bytes; /* the most device bytes of a step without any budget */
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  uint64_t
+      need_bytes[MR_TIER_COUNT]; /* the plan's peaks; of the smallest plan where it does not fit */
+  uint64_t
+      smallest_device_bytes; /* the smallest device budget that would do, other budgets equal */
+  const char *largest_op;    /* the op whose operands and scratch need most at once */
+  uint64_t largest_op_bytes;
+  double predicted_seconds;
+  double compute_seconds;              /* what the ops alone take */
+  double link_seconds[MR_LINK_COUNT];  /* what each link alone takes */
+  uint64_t moved_bytes[MR_LINK_COUNT]; /* each step */
+  uint64_t kept_bytes, host_bytes, nvme_bytes,
+      recomputed_bytes; /* over tensor gaps, by what was chosen */
+  const char
+      *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write" */
+  uint32_t recomputed_op_count;
+};
+
+struct mr_plan;
+
+/*
+ * Plans `graph` under `options`; allocates no tier and writes no file but the profile cache. A plan
+ * that does not fit is returned with MR_OK and summary.fits false. The graph is borrowed until the
+ * plan is destroyed. MR_INVALID, MR_NO_MEMORY, MR_IO (the probe of an NVMe path failed).
+ */
+MR_API MR_CHECK_RESULT mr_status mr_plan_create(const struct mr_graph *graph,
+                                                const struct mr_options *options,
+                                                struct mr_plan **plan_out);
+MR_API void mr_plan_destroy(struct mr_plan *plan);
+MR_API void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out);
+
+/* Checks the plan with the verifier that shares no code with the planner. MR_CORRUPT: it found a
+ * fault and logged it. */
+MR_API MR_CHECK_RESULT mr_status mr_plan_verify(const struct mr_plan *plan);
+
+/* The plan as one JSON text (documented in memrun-plan(1)); the caller frees it with free().
+ * MR_NO_MEMORY. */
+MR_API MR_CHECK_RESULT mr_status mr_plan_json(const struct mr_plan *plan, char **json_out);
+
+/* What happened in a step. Peaks are since the run began. */
+struct mr_step_report {
+  size_t size_bytes;
+  uint64_t step; /* 1 for the first */
+  double seconds;
+  double predicted_seconds;
+  const char *bound_by; /* as in mr_plan_summary, from what was measured */
+  uint64_t moved_bytes[MR_LINK_COUNT];
+  double link_busy_seconds[MR_LINK_COUNT];
+  double compute_busy_seconds;
+  double stall_seconds; /* the compute queue waited for data */
+  uint64_t peak_bytes[MR_TIER_COUNT];
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  uint64_t resident_peak_bytes; /* of the whole process */
+};
+
+struct mr_run;
+
+/*
+ * Plans, verifies, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused before
+ * anything was allocated or written, with one line that names the largest op and the smallest
+ * budget; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE. The graph is borrowed until the run is
+ * destroyed. All tensors start as zeros.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
+                                               const struct mr_options *options,
+                                               struct mr_run **run_out);
+
+/* Ends the run, its threads and its files. Blocks until what is in flight has ended. */
+MR_API void mr_run_destroy(struct mr_run *run);
+
+/* The plan of the run; belongs to the run. */
+MR_API const struct mr_plan *mr_run_plan(const struct mr_run *run);
+
+/*
+ * Copies bytes into or out of an input, parameter or state between steps, wherever it rests;
+ * blocks. Use ranges of a few MiB to stream large tensors. Reading waits until the last step has
+ * finished. MR_INVALID: a range outside the tensor, a tensor that does not live between steps;
+ * MR_IO, MR_CORRUPT. One caller at a time.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_run_write(struct mr_run *run, mr_tensor_id tensor,
+                                              uint64_t offset_bytes, const void *data,
+                                              uint64_t bytes);
+MR_API MR_CHECK_RESULT mr_status mr_run_read(struct mr_run *run, mr_tensor_id tensor,
+                                             uint64_t offset_bytes, void *data, uint64_t bytes);
+
+/*
+ * Runs one step and returns when its last op has finished; write-backs may go on behind it. Blocks.
+ * After an error the run can only be destroyed. Errors: the status of the op or of the input or
+ * output that failed, MR_TIMEOUT, `report_out` may be NULL; its size_bytes must be set.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mode,
+                                             struct mr_step_report *report_out);
+
+/* The occupancy and rates of this moment, for a progress display: any thread. */
+MR_API void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out);
+
+/* Lists a measured machine as JSON: devices, tiers, link and op rates; the caller frees it with
+ * free(). */
+MR_API MR_CHECK_RESULT mr_status mr_machine_json(const struct mr_options *options, char **json_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

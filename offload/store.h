@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The NVMe store keeps tensors' bytes on files and gives them back unchanged or says why not.
+ *
+ * Nouns. A *path* is a directory on a file system; the store holds one unlinked file there,
+ * reserved whole before the first write, so a killed process leaves nothing and two stores on one
+ * path never meet. An *extent* is room for one tensor: chunks of chunk_bytes, spread over the paths
+ * by weighted round robin. A *request* moves a range of an extent to or from memory. An *engine*
+ * (uring, pread) is a table of functions that moves chunks; one thread and one ring for each path.
+ * The *pool* is a small registered hugepage buffer through which chunks are staged where the probe
+ * found that faster than going to the caller's memory directly.
+ *
+ * Invariants. A chunk's CRC32C, seeded with its place, is kept in memory when it is written and
+ * checked when it comes back: a mismatch is read once more and is then an error, never silence.
+ * Every result is looked at; a short transfer goes on from where it stopped. Demand reads go before
+ * prefetches, prefetches before write-back; writes always keep a share, so they cannot starve. A
+ * request older than the time limit fails the store with file, offset, label and age.
+ *
+ * Threads. Extents are made and freed by one thread between requests. Requests are submitted from
+ * any thread; `done` runs on an engine thread, must not block and may submit. No order holds
+ * between requests: who reads what another request writes waits for its `done`.
+ */
+#ifndef MEMRUN_OFFLOAD_STORE_H
+#define MEMRUN_OFFLOAD_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/run.h>
+#include <memrun/status.h>
+
+struct mr_store;
+
+#define MR_STORE_CHUNK_BYTES (512ull << 10)
+
+typedef enum mr_io_class {
+  MR_IO_DEMAND = 0,
+  MR_IO_PREFETCH = 1,
+  MR_IO_WRITE_BACK = 2,
+  MR_IO_CLASS_COUNT = 3,
+} mr_io_class;
+
+typedef enum mr_store_mode {
+  MR_STORE_PROBE = 0,  /* measure both and take the faster */
+  MR_STORE_STAGED = 1, /* through the pool */
+  MR_STORE_DIRECT = 2, /* between the file and the caller's memory, where its alignment allows */
+} mr_store_mode;
+
+/*
+ * A fault to inject, for tests: the nth (from 1) chunk transfer of that kind gets it. Spelled
+ * "read:eio:7", "write:enospc:3", "read:short:1", "read:flip:2", "write:flip:2", "read:hang:4" (0
+ * as n: every one).
+ */
+struct mr_store_options {
+  struct mr_nvme_path paths[MR_MAX_NVME_PATHS];
+  uint32_t path_count;
+  uint64_t capacity_bytes; /* of all extents; reserved on the files at creation */
+  mr_io_engine engine;
+  mr_store_mode mode;
+  bool checksums;         /* off for benchmarks only */
+  double timeout_seconds; /* > 0 */
+  const char *inject;     /* NULL: none; several are separated by commas */
+};
+
+/*
+ * Opens the files, picks the engine, reserves the space and starts the threads. One log line for
+ * each fall-back (no io_uring, no O_DIRECT). MR_IO names path and errno; MR_NO_SPACE names path,
+ * asked and free bytes; MR_INVALID; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_store_create(const struct mr_store_options *options,
+                                          struct mr_store **store_out);
+
+/* Waits for what is in flight, then frees everything; requests that were not started end with
+ * MR_INTERRUPTED. */
+void mr_store_destroy(struct mr_store *store);
+
+/*
+ * Makes room for `bytes` (rounded up to chunks). MR_NO_SPACE where the capacity is used up. `label`
+ * (a tensor's name) outlives the extent. An extent that was never written reads as MR_INVALID.
+ */
+MR_CHECK_RESULT mr_status mr_store_extent_create(struct mr_store *store, uint64_t bytes,
+                                                 const char *label, uint32_t *extent_out);
+void mr_store_extent_destroy(struct mr_store *store, uint32_t extent);
+
+struct mr_store_request;
+typedef void (*mr_store_done)(struct mr_store_request *request, mr_status status);
+
+/* The caller's memory, until `done`. Fields below `done` belong to the store. */
+struct mr_store_request {
+  uint32_t extent;
+  bool write;
+  mr_io_class io_class;
+  uint64_t offset_bytes; /* a multiple of MR_STORE_CHUNK_BYTES */
+  uint64_t bytes;        /* any length; a tail shorter than a chunk must be the extent's end */
+  void *data;            /* 64-byte aligned at least; direct where 4096-byte aligned */
+  mr_store_done done;
+  void *context;
+  struct mr_store_request *next;
+  uint64_t submitted_ns;
+  uint64_t next_chunk;
+  uint32_t pending_chunks;
+  mr_status status;
+  uint32_t active;
+};
+
+/* Queues the request; does not block and does not allocate. */
+void mr_store_submit(struct mr_store *store, struct mr_store_request *request);
+
+/* Turns a queued or running prefetch into a demand read. */
+void mr_store_promote(struct mr_store *store, struct mr_store_request *request);
+
+/* Submits and waits. */
+MR_CHECK_RESULT mr_status mr_store_transfer(struct mr_store *store,
+                                            struct mr_store_request *request);
+
+/* Figures since creation. */
+struct mr_store_stats {
+  uint64_t read_bytes;
+  uint64_t written_bytes;
+  uint64_t retries;      /* short transfers and re-reads */
+  uint64_t crc_failures; /* mismatches, also those that a re-read mended */
+  uint64_t reserved_bytes;
+  bool uring;
+  bool direct_io; /* O_DIRECT on every path */
+  bool staged;
+};
+void mr_store_get_stats(const struct mr_store *store, struct mr_store_stats *stats_out);
+
+/* What a path can do, measured with `bytes` of throw-away data at most: bytes per second, and the
+ * faster mode. */
+struct mr_store_rates {
+  double read_bytes_per_second;
+  double write_bytes_per_second;
+  double mixed_bytes_per_second; /* both directions together, summed */
+  mr_store_mode mode;
+};
+MR_CHECK_RESULT mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
+                                         struct mr_store_rates *rates_out);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arithmetic of the trainer on the cpu: each op has a readable reference (kernel_reference())
+ * and a fast version (kernel_fast()) behind one table, compared in tests. The reference is the
+ * specification.
+ *
+ * All matrices are fp32, row major, 64-byte aligned, contiguous. N = batch * seq rows, C = width, H
+ * = heads, T = seq, V = vocab. `accumulate` adds to the output gradient instead of setting it.
+ * Outputs never overlap inputs unless a comment says so. Results depend on the arguments and the
+ * team's thread count alone: work is cut into tiles by shape, tiles are claimed dynamically, and
+ * every reduction has a fixed order. Scratch is given by the caller (kernel_*_scratch_bytes), so
+ * that a step allocates nothing.
+ *
+ * GEMM comes from a library found at run time (gemm.h), used for tiles or as a whole, whichever was
+ * measured faster.
+ */
+#ifndef MEMRUN_TRAIN_KERNELS_KERNELS_H
+#define MEMRUN_TRAIN_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/memrun.h>
+
+/* x[n,c] = wte[tokens[n],c] + wpe[n % T,c] */
+struct kernel_embed {
+  const int32_t *tokens; /* (N) each below V, checked by the data loader */
+  const float *wte;      /* (V, C) */
+  const float *wpe;      /* (>= T, C) */
+  float *x;              /* (N, C) */
+  uint64_t batch, seq, width, vocab;
+};
+/* dwte[tokens[n]] += dx[n] (always adds: the head has written it), dwpe[t] (+)= sum over batch of
+ * dx; rows of wpe from T to `positions` get 0 unless accumulate. */
+struct kernel_embed_backward {
+  const int32_t *tokens;
+  const float *dx; /* (N, C) */
+  float *dwte;     /* (V, C) in place */
+  float *dwpe;     /* (positions, C) */
+  uint64_t batch, seq, width, vocab, positions;
+  bool accumulate; /* of dwpe */
+};
+
+/* y = (x - mean) * rstd * gamma + beta over each row; eps 1e-5; the variance is biased. */
+struct kernel_layernorm {
+  const float *x, *gamma, *beta; /* (N, C), (C), (C) */
+  float *y, *mean, *rstd;        /* (N, C), (N), (N) */
+  uint64_t rows, width;
+};
+struct kernel_layernorm_backward {
+  const float *dy, *x, *gamma, *mean, *rstd;
+  float *dx;             /* (N, C) */
+  float *dgamma, *dbeta; /* (C) */
+  uint64_t rows, width;
+  bool accumulate_dx, accumulate; /* accumulate: of dgamma and dbeta */
+};
+
+/*
+ * y[n,m] = x[n,:] . w[:,m] + bias[m] (+ residual[n,m]); where `activated` is not NULL also
+ * activated = gelu_tanh(y). Weights are (in, out), as Hugging Face's Conv1D keeps them.
+ */
+struct kernel_linear {
+  const float *x, *w, *bias; /* (N, K), (K, M), (M) or NULL */
+  const float *residual;     /* (N, M) or NULL; may be y itself */
+  float *y;                  /* (N, M) */
+  float *activated;          /* (N, M) or NULL */
+  uint64_t rows, in, out;
+};
+/*
+ * dx (+)= dy . w^T, and where `preactivation` is not NULL dx is then multiplied by
+ * gelu_tanh'(preactivation), which fuses the backward pass of the GELU that made x; dw (+)= x^T .
+ * dy; dbias (+)= column sums of dy.
+ */
+struct kernel_linear_backward {
+  const float *dy, *x, *w;    /* (N, M), (N, K), (K, M) */
+  const float *preactivation; /* (N, K) or NULL; excludes accumulate_dx */
+  float *dx, *dw, *dbias;     /* (N, K), (K, M), (M) or NULL */
+  uint64_t rows, in, out;
+  bool accumulate_dx, accumulate; /* accumulate: of dw and dbias */
+};
+
+/* activated = gelu_tanh(x): the op that recompute clones. */
+struct kernel_gelu {
+  const float *x;
+  float *activated;
+  uint64_t count;
+};
+
+/*
+ * Causal self-attention over qkv (N, 3C) = q | k | v, head h in columns h*C/H...; scale
+ * 1/sqrt(C/H). The T x T matrix is never stored: blocks of rows, with lse[b,h,t] = log of the sum
+ * of exponentials of the scaled scores.
+ */
+struct kernel_attention {
+  const float *qkv; /* (N, 3C) */
+  float *out;       /* (N, C) */
+  float *lse;       /* (batch, H, T) */
+  uint64_t batch, seq, width, heads;
+};
+struct kernel_attention_backward {
+  const float *dout, *qkv, *out, *lse;
+  float *dqkv; /* (N, 3C) */
+  uint64_t batch, seq, width, heads;
+};
+
+/*
+ * The language-model head with its loss, in row chunks so that (N, V) logits never exist at once:
+ * logits = x . wte^T; loss (+)= scale * sum over rows of (logsumexp(logits) - logits[target]);
+ * unless evaluate: dx = scale * (softmax - onehot) . wte; dwte (+)= scale * (softmax - onehot)^T .
+ * x. The loss sum is kept in double.
+ */
+struct kernel_head {
+  const float *x, *wte;   /* (N, C), (V, C) */
+  const int32_t *targets; /* (N) */
+  double *loss;           /* (1) */
+  float *dx, *dwte;       /* (N, C), (V, C); untouched where evaluate */
+  uint64_t rows, width, vocab;
+  double scale;
+  bool accumulate_loss, accumulate, evaluate; /* accumulate: of dwte */
+};
+
+/* *out = sum of g^2 in double, in a fixed order. */
+struct kernel_sum_squares {
+  const float *g;
+  double *out;
+  uint64_t count;
+};
+
+/*
+ * AdamW, decoupled weight decay (Loshchilov and Hutter 2019; as torch.optim.AdamW), one fused pass
+ * over a range: g' = g * *grad_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2; p -= lr * (m /
+ * correction1) / (sqrt(v / correction2) + eps) + lr * weight_decay * p (of the old p).
+ */
+struct kernel_adamw {
+  float *p;       /* range of the parameter, in place */
+  const float *g; /* the same range of the gradient */
+  float *m, *v;   /* in place */
+  uint64_t count;
+  const float *grad_scale; /* (1), or NULL for 1 */
+  float lr, beta1, beta2, eps, weight_decay;
+  float correction1, correction2; /* 1 - beta^step */
+};
+
+/*
+ * The ops as a table. Every function runs on `team` and returns MR_OK or what it logged. scratch is
+ * 64-byte aligned and at least as large as the matching *_scratch_bytes says for the team's thread
+ * count.
+ */
+struct kernel_table {
+  const char *name; /* "reference" or "fast" */
+  mr_status (*embed)(struct mr_team *, const struct kernel_embed *);
+  mr_status (*embed_backward)(struct mr_team *, const struct kernel_embed_backward *,
+                              void *scratch);
+  mr_status (*layernorm)(struct mr_team *, const struct kernel_layernorm *);
+  mr_status (*layernorm_backward)(struct mr_team *, const struct kernel_layernorm_backward *,
+                                  void *scratch);
+  mr_status (*linear)(struct mr_team *, const struct kernel_linear *, void *scratch);
+  mr_status (*linear_backward)(struct mr_team *, const struct kernel_linear_backward *,
+                               void *scratch);
+  mr_status (*gelu)(struct mr_team *, const struct kernel_gelu *);
+  mr_status (*attention)(struct mr_team *, const struct kernel_attention *, void *scratch);
+  mr_status (*attention_backward)(struct mr_team *, const struct kernel_attention_backward *,
+                                  void *scratch);
+  mr_status (*head)(struct mr_team *, const struct kernel_head *, void *scratch);
+  mr_status (*sum_squares)(struct mr_team *, const struct kernel_sum_squares *, void *scratch);
+  mr_status (*adamw)(struct mr_team *, const struct kernel_adamw *);
+};
+
+const struct kernel_table *kernel_reference(void);
+const struct kernel_table *kernel_fast(void);
+
+/* Scratch for both tables, by shape and thread count. */
+uint64_t kernel_embed_backward_scratch_bytes(uint64_t rows, uint64_t width, uint32_t threads);
+uint64_t kernel_layernorm_backward_scratch_bytes(uint64_t rows, uint64_t width, uint32_t threads);
+uint64_t kernel_linear_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out, uint32_t threads);
+uint64_t kernel_linear_backward_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out,
+                                              uint32_t threads);
+uint64_t kernel_attention_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t width,
+                                        uint64_t heads, uint32_t threads);
+uint64_t kernel_attention_backward_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t width,
+                                                 uint64_t heads, uint32_t threads);
+uint64_t kernel_head_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocab, uint32_t threads);
+uint64_t kernel_sum_squares_scratch_bytes(uint64_t count, uint32_t threads);
+
+/*
+ * Finds the GEMM library before the first fast kernel runs and fixes it for the process: `choice`
+ * is "auto", "dnnl" or "openblas". "auto" takes the first that loads in the order that the
+ * committed benchmark justifies, so that results do not depend on timing. OpenBLAS is told the
+ * processor's true core type where it would guess wrong. MR_UNSUPPORTED names what was tried and
+ * the Debian package that provides it.
+ */
+MR_CHECK_RESULT mr_status kernel_gemm_open(const char *choice);
+
+/* "dnnl 2.6.3", "openblas 0.3.21 SkylakeX"; NULL before kernel_gemm_open. */
+const char *kernel_gemm_name(void);
+
+#endif
