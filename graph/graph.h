@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph/ holds what a training step is: pure values, no threads, no devices, no files.
+ *
+ * Nouns. A *tensor* is named storage with a role that decides its lifetime. An *op* is a callback
+ * with operands, a cost and flags. A *graph* is ops in program order over tensors. An *access* is
+ * one op touching one tensor: it reads, writes or does both (an in-place change). The *liveness* of
+ * a graph lists the accesses of each tensor in program order; everything that places, moves or
+ * recomputes works on those lists.
+ *
+ * Lifetimes. Inputs live on the device from before the step to its end. Parameters and states are
+ * persistent: the step is a circle for them, and the way from the last access of one step to the
+ * first of the next is a gap like any other. Gradients, activations and scratch live from their
+ * first write to their last access.
+ *
+ * Invariants, kept by mr_graph_add_op: operands exist, nothing is read before it is written, an op
+ * names a tensor at most once among its inputs and once among its outputs, and no op writes an
+ * input tensor. Passes (recompute, later parallelism) make a new graph with mr_graph_copy_tensors
+ * and mr_graph_append_op; they never change one.
+ */
+#ifndef MEMRUN_GRAPH_INTERNAL_H
+#define MEMRUN_GRAPH_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/graph.h>
+
+#define MR_NO_TENSOR UINT32_MAX
+#define MR_NO_OP     UINT32_MAX
+
+struct mr_tensor {
+  char *name;
+  mr_role role;
+  mr_dtype dtype;
+  uint32_t rank;
+  uint64_t shape[MR_MAX_RANK];
+  uint64_t bytes;
+  bool written; /* by the client before the step, or by an op so far: building alone looks at it */
+};
+
+struct mr_op {
+  char *name;
+  char *kind;
+  char *signature; /* NULL: none */
+  mr_op_run run[MR_BACKEND_COUNT];
+  void *attributes; /* NULL: none */
+  size_t attributes_bytes;
+  mr_tensor_id *inputs;
+  mr_tensor_id *outputs;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint64_t scratch_bytes;
+  double flops;
+  uint64_t memory_bytes; /* never 0 unless there are no operands */
+  uint32_t flags;
+  uint32_t block;
+  mr_op_id clone_of; /* the op of the client's graph that this one repeats; MR_NO_OP: an original */
+};
+
+struct mr_graph {
+  struct mr_tensor *tensors;
+  uint32_t tensor_count;
+  uint32_t tensor_capacity;
+  struct mr_op *ops;
+  uint32_t op_count;
+  uint32_t op_capacity;
+  uint32_t *name_slots; /* open-addressing hash of tensor names: tensor id + 1, 0 is free */
+  uint32_t name_slot_count;
+};
+
+/* True for parameters and states: their bytes last from step to step. */
+bool mr_role_is_persistent(mr_role role);
+
+/* A graph with the same tensors, in the same order, and no ops. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_graph_copy_tensors(const struct mr_graph *graph,
+                                                struct mr_graph **copy_out);
+
+/*
+ * Appends a copy of `op` of another graph with its operands replaced by map[tensor]; `suffix` is
+ * added to its name and clone_of is set. Same checks as mr_graph_add_op.
+ */
+MR_CHECK_RESULT mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
+                                             const mr_tensor_id *map, const char *suffix,
+                                             mr_op_id clone_of);
+
+struct mr_access {
+  mr_op_id op;
+  bool reads;
+  bool writes;
+};
+
+/* accesses[first[t] .. first[t + 1]) are tensor t's, in program order, one for each op that touches
+ * it. */
+struct mr_liveness {
+  struct mr_access *accesses;
+  uint32_t *first; /* tensor_count + 1 */
+  uint32_t tensor_count;
+};
+
+MR_CHECK_RESULT mr_status mr_liveness_init(struct mr_liveness *liveness,
+                                           const struct mr_graph *graph);
+void mr_liveness_fini(struct mr_liveness *liveness);
+
+/* The bytes of an op's distinct operands and scratch, each rounded up to `unit` (1: none). */
+uint64_t mr_op_working_bytes(const struct mr_graph *graph, mr_op_id op, uint64_t unit);
+
+#endif

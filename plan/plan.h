@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan/ turns a program and a machine into a plan: pure arithmetic, no threads, no devices.
+ *
+ * Nouns. A *gap* is the time between two accesses of a tensor, counted in ops: after op p, before
+ * op g; a persistent tensor also has the gap that goes round the end of the step. For each gap the
+ * planner *decides*: keep it on the device, send it to the host, or send it to NVMe (recompute is a
+ * rewrite of the program, made before: recompute/). An *instance* is one stay of a tensor, or of an
+ * op's scratch, on the device: the ops [first_op, last_op] during which its pages belong to it. An
+ * *instruction* is one op on the compute queue or one move on a link's queue. A *wait* is a (queue,
+ * count) pair: the instruction starts when that queue has finished so many instructions of this
+ * step, or of the step before.
+ *
+ * How a plan is right whatever the timing. Time is measured in ops, not in seconds: an evicted
+ * tensor gives its pages up before an op e > p, a fetched one takes pages from an op j <= g on, and
+ * at every op the pages in use are at most the budget. Intervals on a line colour perfectly, so
+ * pages are assigned without waste. Then waits follow from hazards alone: whoever touches a page, a
+ * host page or an extent waits for whoever touched it before in a conflicting way, across the end
+ * of the step too. Seconds (from the simulator) choose e and j, and so how well moves hide behind
+ * ops; they can make a plan slow, never wrong. Every wait points backwards in one total order (op,
+ * then fetch < run < evict), and each queue follows that order, so no plan can deadlock.
+ *
+ * The step is a circle: a plan starts and ends in the same state, the *homes* of the persistent
+ * tensors. A tensor that rests on the host or on NVMe at the end of the step is fetched in the next
+ * one; the fetch may start while the last step is still running, because its waits name the step
+ * before.
+ *
+ * Clean copies. A tensor that was fetched and not written since has a valid copy below, so evicting
+ * it again is free: no instruction. Its slot or extent stays its own until the next write.
+ *
+ * Small tensors (below half a page) never move: they and small scratch live in the small arena,
+ * packed by offset over their lifetimes, which only the compute queue touches. Inputs never move
+ * either.
+ *
+ * Not here: devices, measuring, choosing recompute (runtime/ tries what recompute/ offers and keeps
+ * the best plan).
+ */
+#ifndef MEMRUN_PLAN_PLAN_H
+#define MEMRUN_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/run.h>
+
+#include "graph/graph.h"
+
+/* Queue 0 computes; queue 1 + l serves link l. */
+#define MR_QUEUE_COMPUTE  0u
+#define MR_QUEUE_OF(link) (1u + (uint32_t)(link))
+#define MR_QUEUE_COUNT    (1u + (uint32_t)MR_LINK_COUNT)
+#define MR_NO_INSTANCE    UINT32_MAX
+#define MR_NO_SLOT        UINT32_MAX
+
+/* What the machine does; from measurement or from a file. */
+struct mr_link_rate {
+  double bytes_per_second; /* > 0 */
+  double latency_seconds;  /* of one move */
+};
+
+struct mr_plan_problem {
+  const struct mr_graph *program; /* borrowed while the plan lives */
+  const double *op_seconds;       /* for each op of the program; borrowed during the call */
+  struct mr_link_rate link[MR_LINK_COUNT];
+  double nvme_mixed_bytes_per_second; /* read and write together share this; 0: they do not share */
+  uint64_t
+      budget_bytes[MR_TIER_COUNT]; /* 0 for a tier that may not be used; UINT64_MAX: no limit */
+  uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */
+  uint64_t extent_unit_bytes;      /* room on NVMe is taken in these units */
+  uint32_t search_rounds;          /* bound of the local search; 0: the first feasible plan */
+};
+
+/* One stay on the device. */
+struct mr_instance {
+  mr_tensor_id tensor; /* MR_NO_TENSOR: scratch of first_op */
+  uint64_t bytes;
+  uint32_t first_op; /* its pages are its own from the start of first_op ... */
+  uint32_t last_op;  /* ... to the end of last_op; last_op < first_op: round the end of the step */
+  bool always;       /* on the device all the time: first_op, last_op mean nothing */
+  bool small;
+  uint64_t small_offset; /* in the small arena; small alone */
+  uint32_t first_page;   /* pages[first_page .. first_page + page_count) are its pages in order */
+  uint32_t page_count;   /* 0 where small */
+};
+
+struct mr_wait {
+  uint32_t queue;
+  uint32_t count;     /* of finished instructions */
+  bool previous_step; /* of the step before; in the first step of a run such a wait is over at once
+                       */
+};
+
+struct mr_instruction {
+  uint32_t op; /* compute: the op; fetch: the op from whose start on its pages are its own; evict:
+                  the op it follows */
+  uint32_t needed_by; /* fetch: the op that reads it; evict: the op from which on the pages are
+                         others'; compute: op */
+  uint32_t instance;  /* of a move; MR_NO_INSTANCE for compute */
+  uint32_t slot;      /* host slot or extent of a move; MR_NO_SLOT for compute */
+  uint32_t first_wait;
+  uint32_t wait_count;  /* at most one for each other queue and step */
+  uint32_t first_birth; /* births[]: instances whose pages this instruction is the first to touch;
+                           bind them before */
+  uint32_t birth_count;
+  double start_seconds; /* predicted, from the start of the step's first op */
+  double end_seconds;
+};
+
+/* Room on the host for one or more stays of a tensor. */
+struct mr_slot {
+  mr_tensor_id tensor;
+  uint64_t bytes;
+  uint32_t first_page; /* host_pages[] */
+  uint32_t page_count;
+  uint32_t first_op, last_op;
+  bool always;
+};
+
+/* Room on NVMe: one extent for a tensor that is ever sent there. */
+struct mr_extent {
+  mr_tensor_id tensor;
+  uint64_t bytes;
+};
+
+/* Where a persistent tensor or an input rests between steps. */
+struct mr_home {
+  mr_tier tier;
+  uint32_t instance; /* tier device */
+  uint32_t slot;     /* tier host: slot; tier NVMe: extent */
+};
+
+enum { MR_DECISION_KEEP = 0, MR_DECISION_HOST = 1, MR_DECISION_NVME = 2 };
+
+/* A gap and what was decided, for the explanation. */
+struct mr_gap {
+  mr_tensor_id tensor;
+  uint32_t after_op;   /* p */
+  uint32_t before_op;  /* g; <= p: round the end of the step */
+  uint32_t release_op; /* e: the pages are free for ops from here on; keep: 0 */
+  uint32_t fetch_op;   /* j; keep: 0 */
+  uint8_t decision;
+  bool written; /* evicting costs a move out (not clean) */
+};
+
+struct mr_program_plan {
+  const struct mr_graph *program;
+  bool fits;
+  /* Where it does not fit: the op with the largest working set, and the smallest device budget that
+   * would do. */
+  mr_op_id largest_op;
+  uint64_t largest_op_bytes;
+  uint64_t smallest_device_bytes;
+  mr_tier failed_tier;
+
+  uint64_t page_bytes;
+  uint64_t small_bytes;       /* of the small arena, a multiple of page_bytes */
+  uint32_t device_page_count; /* the peak: small_bytes + device_page_count * page_bytes <= the
+                                 device budget */
+  uint32_t host_page_count;
+  uint64_t nvme_bytes;      /* of all extents, rounded up to units */
+  uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
+
+  struct mr_instance *instances;
+  uint32_t instance_count;
+  uint32_t *pages; /* device page numbers of the instances, ascending offset within each */
+  uint32_t page_entry_count;
+  uint32_t *host_pages;
+  uint32_t host_page_entry_count;
+  struct mr_slot *slots;
+  uint32_t slot_count;
+  struct mr_extent *extents;
+  uint32_t extent_count;
+  struct mr_gap *gaps;
+  uint32_t gap_count;
+  struct mr_home *homes; /* for each tensor; only persistent ones and inputs mean something */
+
+  /* Compute: queue 0 has one instruction for each op, in order. */
+  struct mr_instruction *instructions[MR_QUEUE_COUNT];
+  uint32_t instruction_count[MR_QUEUE_COUNT];
+  struct mr_wait *waits;
+  uint32_t wait_count;
+  uint32_t *births;
+  uint32_t birth_count;
+  /* operands[first_operand[op] ...]: instances of inputs, then outputs, then scratch
+   * (MR_NO_INSTANCE: none). */
+  uint32_t *operands;
+  uint32_t *first_operand; /* op count + 1 */
+
+  double step_seconds;  /* predicted, steady state: from one step's first op to the next one's */
+  double bound_seconds; /* no plan of this program can be faster: the busiest of compute and
+                           mandatory moves */
+  double compute_seconds;
+  double link_seconds[MR_LINK_COUNT];
+  uint64_t moved_bytes[MR_LINK_COUNT];
+};
+
+/*
+ * Plans. A problem that does not fit gives MR_OK and fits false with the figures. The same problem
+ * gives the same plan. MR_INVALID: a rate that is not positive, page_bytes that is no power of two
+ * from 4 KiB to 2 MiB; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
+                                               struct mr_program_plan **plan_out);
+void mr_program_plan_destroy(struct mr_program_plan *plan);
+
+/*
+ * Checks a plan with code of its own: replays two steps symbolically in every order that the waits
+ * allow (vector clocks) and proves that each op reads the bytes that the last writer in program
+ * order wrote, that no page, slot or extent has two owners at once, that births name every instance
+ * before its first touch, that budgets hold at every moment and that the second step starts in the
+ * state in which the first did. MR_CORRUPT logs the first fault by name.
+ */
+MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
+                                                 const struct mr_program_plan *plan);
+
+/* Fills in start_seconds and end_seconds and the step time by event simulation over several steps.
+ * MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
+                                                   struct mr_program_plan *plan);
+
+#endif
