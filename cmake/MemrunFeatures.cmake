@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# Optional parts: MEMRUN_<NAME> is AUTO (where it can be had), ON (or the configure stops) or OFF.
+# MEMRUN_HAVE_<NAME> is the outcome; memrun_summary() prints each with its reason.
+
+# memrun_feature(<NAME> <what it is>): declares the option and sets MEMRUN_WANT_<NAME>.
+function(memrun_feature name what)
+  set(MEMRUN_${name} AUTO CACHE STRING "${what}: AUTO, ON or OFF")
+  set_property(CACHE MEMRUN_${name} PROPERTY STRINGS AUTO ON OFF)
+  if(MEMRUN_${name} STREQUAL "AUTO")
+    set(want ON)
+  elseif(MEMRUN_${name})
+    set(want ON)
+  else()
+    set(want OFF)
+  endif()
+  set(MEMRUN_WANT_${name} ${want} PARENT_SCOPE)
+  set(MEMRUN_HAVE_${name} OFF PARENT_SCOPE)
+  set_property(GLOBAL APPEND PROPERTY memrun_features ${name})
+  set_property(GLOBAL PROPERTY memrun_feature_${name} "off: MEMRUN_${name}=OFF")
+endfunction()
+
+# memrun_feature_found(<NAME> <found> <reason where it was not>): settles a wanted feature.
+function(memrun_feature_found name found reason)
+  if(found)
+    set(MEMRUN_HAVE_${name} ON PARENT_SCOPE)
+    set_property(GLOBAL PROPERTY memrun_feature_${name} "on")
+    return()
+  endif()
+  if(NOT MEMRUN_${name} STREQUAL "AUTO")
+    message(FATAL_ERROR "MEMRUN_${name}=${MEMRUN_${name}}, but ${reason}")
+  endif()
+  set_property(GLOBAL PROPERTY memrun_feature_${name} "off: ${reason}")
+endfunction()
+
+# memrun_feature_without_backend(<NAME> <what it is>): an option whose back-end is not part of this
+# version, so that asking for it is answered instead of ignored.
+macro(memrun_feature_without_backend name what)
+  memrun_feature(${name} "${what}")
+  if(MEMRUN_WANT_${name})
+    memrun_feature_found(${name} OFF "memrun ${PROJECT_VERSION} has no back-end for ${what}")
+  endif()
+endmacro()
+
+# The one summary at the end of a configure.
+function(memrun_summary)
+  get_property(features GLOBAL PROPERTY memrun_features)
+  set(text "\nmemrun ${PROJECT_VERSION}\n")
+  string(APPEND text "  compiler   ${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_VERSION}\n")
+  string(APPEND text "  build      ${CMAKE_BUILD_TYPE}, checked ${MEMRUN_CHECKED}, sanitizer ")
+  if(MEMRUN_SANITIZE)
+    string(APPEND text "${MEMRUN_SANITIZE}\n")
+  else()
+    string(APPEND text "none\n")
+  endif()
+  string(APPEND text "  prefix     ${CMAKE_INSTALL_PREFIX}\n")
+  foreach(name IN LISTS features)
+    get_property(outcome GLOBAL PROPERTY memrun_feature_${name})
+    string(TOLOWER ${name} lower)
+    string(LENGTH ${lower} length)
+    math(EXPR padding "11 - ${length}")
+    string(REPEAT " " ${padding} spaces)
+    string(APPEND text "  ${lower}${spaces}${outcome}\n")
+  endforeach()
+  message(STATUS "${text}")
+endfunction()
