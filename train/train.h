@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * train/ is memrun's built-in trainer and its first client: it sees the public headers alone, and
+ * so proves that they are enough for a real trainer.
+ *
+ * Nouns. A *model* (GPT-2) is written once, as a forward pass of *layers*; each layer kind adds its
+ * forward op to a graph and knows how to add its backward ops, so the backward pass follows from
+ * the record of the forward one. *Kernels* do the arithmetic (train/kernels/). The *optimizer* is
+ * AdamW: its moments are pieces of bounded size, so that they stream through the device one after
+ * another, and it updates the parameters in the order in which their gradients were made last, so
+ * the next forward pass finds its first layers at hand. *Data* are windows of tokens from a file or
+ * from a Markov source whose entropy rate is known. A *checkpoint* is a directory that Hugging
+ * Face's transformers can load, with the optimizer's states beside it.
+ *
+ * The trainer ties them together: it builds the graph of a step, gives it to memrun, and runs step
+ * after step. Results depend on the options, the data and the number of threads alone.
+ *
+ * Threads: one thread uses a trainer. Errors are logged by whoever sees them first; statuses go up.
+ */
+#ifndef MEMRUN_TRAIN_TRAIN_H
+#define MEMRUN_TRAIN_TRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/memrun.h>
+
+struct trainer_options {
+  /* Model: a preset ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or NULL for the small default
+   * model) and single dimensions over it (0: the preset's). positions is the model's longest
+   * sequence; 0: 1024 for presets, else seq. */
+  const char *preset;
+  uint32_t layers, heads, width, vocab, positions;
+  uint32_t batch, seq;   /* 0: the default */
+  const char *init_path; /* a safetensors file with Hugging Face's names; NULL: random weights from
+                            the seed */
+
+  /* Data */
+  const char *data_path; /* NULL: the Markov source */
+  const char *eval_data_path;
+  uint32_t eval_every; /* steps; 0: never */
+  uint32_t eval_batches;
+  bool shuffle;
+
+  /* Optimizer */
+  uint64_t steps; /* in all, resumed ones counted in */
+  double lr, min_lr, beta1, beta2, eps, weight_decay, clip;
+  uint64_t warmup, decay_steps; /* 0: constant */
+  uint32_t grad_accum;
+  uint64_t seed;
+
+  /* Results */
+  const char *save_dir;       /* the finished model; NULL: not kept */
+  const char *checkpoint_dir; /* NULL: none */
+  uint32_t checkpoint_every;  /* steps; 0: at the end alone */
+  const char *resume_dir;     /* a checkpoint directory; the newest whole checkpoint in it */
+
+  const char *gemm; /* "auto", "dnnl", "openblas" */
+  bool reference;   /* the readable kernels instead of the fast ones */
+  struct mr_options run;
+};
+
+/* Fills in every default. */
+void trainer_options_init(struct trainer_options *options);
+
+struct trainer;
+
+/* What the job is, once the model is known. */
+struct trainer_info {
+  uint64_t parameter_count;
+  uint64_t parameter_bytes;
+  uint32_t layers, heads, width, vocab, positions, batch, seq;
+  uint64_t tokens_per_step; /* batch * seq * grad_accum */
+  uint64_t first_step;      /* 1, or one after the checkpoint's */
+  double loss_floor;        /* nats for each token; negative: not known */
+  const char *gemm;         /* the GEMM library and version */
+};
+
+/* The graph of the job alone, for planning without running; nothing is allocated but the graph. */
+MR_CHECK_RESULT mr_status trainer_graph_create(const struct trainer_options *options,
+                                               struct mr_graph **graph_out,
+                                               struct trainer_info *info_out);
+
+/*
+ * Builds, plans, allocates, loads or draws the weights. Bad options, files that are not what they
+ * say or a job that does not fit are refused here, before anything is written.
+ */
+MR_CHECK_RESULT mr_status trainer_create(const struct trainer_options *options,
+                                         struct trainer **trainer_out);
+void trainer_destroy(struct trainer *trainer);
+
+const struct trainer_info *trainer_get_info(const struct trainer *trainer);
+struct mr_run *trainer_get_run(struct trainer *trainer);
+
+struct trainer_step {
+  uint64_t step;
+  double loss;      /* mean nats for each token */
+  double grad_norm; /* before clipping */
+  double lr;
+  double tokens_per_second;
+  struct mr_step_report report;
+};
+
+/* One optimizer step. Blocks. */
+MR_CHECK_RESULT mr_status trainer_step(struct trainer *trainer, struct trainer_step *step_out);
+
+/* Mean loss over eval_batches windows of the evaluation data (of the training source where there is
+ * none). */
+MR_CHECK_RESULT mr_status trainer_evaluate(struct trainer *trainer, double *loss_out);
+
+/* Writes a checkpoint beside the older ones, synced and renamed; keeps the newest two. */
+MR_CHECK_RESULT mr_status trainer_checkpoint(struct trainer *trainer);
+
+/* Writes config.json and model.safetensors into options.save_dir. */
+MR_CHECK_RESULT mr_status trainer_save(struct trainer *trainer);
+
+/* What a training command does with each thing that happens; `context` is the caller's. */
+struct trainer_events {
+  void *context;
+  void (*started)(void *context, struct trainer *trainer);
+  void (*stepped)(void *context, struct trainer *trainer, const struct trainer_step *step);
+  void (*evaluated)(void *context, uint64_t step, double loss);
+  void (*checkpointed)(void *context, uint64_t step, const char *path);
+};
+
+/*
+ * The whole job: create, the steps, evaluations and checkpoints when they are due, save. *stop (may
+ * be NULL) set by a signal handler ends it after the step in progress, with a checkpoint where a
+ * directory was given, and gives MR_INTERRUPTED. The trainer is handed out alive, so that the
+ * caller can read final figures; it is NULL where it was never made. The caller destroys it.
+ */
+MR_CHECK_RESULT mr_status trainer_train(const struct trainer_options *options,
+                                        const struct trainer_events *events,
+                                        const volatile int *stop, struct trainer **trainer_out);
+
+struct trainer_verification {
+  uint64_t steps;
+  uint64_t tensors;
+  uint64_t bytes; /* compared */
+  uint64_t footprint_bytes;
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  uint64_t different_losses, different_tensors;
+  const char *first_difference; /* a tensor's name or "loss"; NULL: none */
+  uint64_t first_difference_step;
+};
+
+/*
+ * Runs the job without budgets and then under the options' budgets, and compares every loss, every
+ * gradient norm and, at the end, every parameter and state bit for bit. The first run's results are
+ * kept in an unlinked file in `scratch_dir`. MR_OK: equal; MR_MISMATCH: not.
+ */
+MR_CHECK_RESULT mr_status trainer_verify(const struct trainer_options *options,
+                                         const char *scratch_dir, const volatile int *stop,
+                                         struct trainer_verification *verification_out);
+
+#endif
