@@ -1,0 +1,1 @@
+int unseen; /* TODO: build folders are skipped */

@@ -1,0 +1,2 @@
+#include "base/base.h"
+#include "train/other.h"
