@@ -27,8 +27,9 @@
 
 struct trainer_options {
   /* Model: a preset ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or NULL for the small default
-   * model) and single dimensions over it (0: the preset's). positions is the model's longest
-   * sequence; 0: 1024 for presets, else seq. */
+   * model) and single dimensions over it (0: the preset's). heads 0: width / 64 where that is
+   * whole, else the preset's. positions is the model's longest sequence; 0: 1024 for presets, else
+   * seq. */
   const char *preset;
   uint32_t layers, heads, width, vocab, positions;
   uint32_t batch, seq;   /* 0: the default */
@@ -60,8 +61,17 @@ struct trainer_options {
   struct mr_options run;
 };
 
-/* Fills in every default. */
+/* Fills in every default; run is filled by mr_options_init. */
 void trainer_options_init(struct trainer_options *options);
+
+/*
+ * Called when all options are known: where the job is the default model with no dimension changed,
+ * the offload is nvme, host or auto, and run.device_bytes and run.host_bytes are both
+ * MR_BUDGET_AUTO, sets budgets that the job does not fit at once: for nvme (or auto with an NVMe
+ * path) device and host together are below a quarter of the job's footprint, for host the device
+ * alone. Changes nothing otherwise.
+ */
+void trainer_default_budgets(struct trainer_options *options);
 
 struct trainer;
 
