@@ -208,7 +208,11 @@ void mr_program_plan_destroy(struct mr_program_plan *plan);
  * allow (vector clocks) and proves that each op reads the bytes that the last writer in program
  * order wrote, that no page, slot or extent has two owners at once, that births name every instance
  * before its first touch, that budgets hold at every moment and that the second step starts in the
- * state in which the first did. MR_CORRUPT logs the first fault by name.
+ * state in which the first did: every home holds the last version of its tensor, and nothing else
+ * need be valid, because the client may write homes between steps. An evaluation step is replayed
+ * as well: it runs every move but skips ops, so what a skipped op would have written whole must have
+ * been fetched where it goes home. MR_CORRUPT logs the first fault by name; MR_INVALID: the plan
+ * does not fit; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
                                                  const struct mr_program_plan *plan);
