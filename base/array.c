@@ -6,6 +6,7 @@
 #include <string.h>
 
 mr_status mr_array_reserve(void **data, uint32_t *capacity, uint64_t needed, size_t element_bytes) {
+  MR_ASSERT(element_bytes > 0);
   if (needed <= *capacity) {
     return MR_OK;
   }
@@ -13,15 +14,19 @@ mr_status mr_array_reserve(void **data, uint32_t *capacity, uint64_t needed, siz
   grown = mr_min_u64(grown, UINT32_MAX);
   uint64_t bytes = 0;
   void *moved = NULL;
+  /* The caller's pointer has its own type, so it is read and written as bytes. */
+  memcpy(&moved, data, sizeof moved);
   if (needed <= grown && mr_mul_u64(grown, element_bytes, &bytes)) {
-    moved = realloc(*data, bytes);
+    moved = realloc(moved, bytes);
+  } else {
+    moved = NULL;
   }
   if (moved == NULL) {
     mr_log(MR_LOG_ERROR, "out of memory: an array of %llu elements of %zu bytes",
            (unsigned long long)needed, element_bytes);
     return MR_NO_MEMORY;
   }
-  *data = moved;
+  memcpy(data, &moved, sizeof moved);
   *capacity = (uint32_t)grown;
   return MR_OK;
 }

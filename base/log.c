@@ -24,6 +24,16 @@ void mr_log_configure(mr_log_sink sink, void *context, mr_log_level level) {
   log_state.level = level;
 }
 
+/* File names and data of others end up in lines; what they hold must not forge a line or drive a
+ * terminal. */
+static void blank_controls(char *line) {
+  for (char *c = line; *c != '\0'; c++) {
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+      *c = '?';
+    }
+  }
+}
+
 void mr_log(mr_log_level level, const char *format, ...) {
   if (level > log_state.level) {
     return;
@@ -34,6 +44,7 @@ void mr_log(mr_log_level level, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
+  blank_controls(line);
   log_state.sink(log_state.context, level, line);
   errno = saved_errno;
 }

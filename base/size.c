@@ -1,36 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte counts as people write and read them. */
+/* Byte counts as people write and read them: whole numbers throughout, so that no locale and no
+ * rounding comes between. */
 #include <ctype.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "base/base.h"
+
+/* More digits after the point than anyone means; ten to this power times a TiB fits 128 bits. */
+#define MAX_FRACTION_DIGITS 12
+
+/* Sizes from here on are taken for mistakes; below it sums of a few still fit 64 bits. */
+#define SIZE_LIMIT_BYTES (1ull << 62)
 
 const char *mr_size_format(uint64_t bytes, struct mr_size_text *buffer) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = (double)bytes;
   size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < MR_COUNT_OF(units)) {
+  /* 1023.5 and more would print as 1024 of the smaller unit. */
+  while (value >= 1023.5 && unit + 1 < MR_COUNT_OF(units)) {
     value /= 1024.0;
     unit++;
   }
-  int digits = unit == 0 || value >= 100.0 ? 0 : value >= 10.0 ? 1 : 2;
+  int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   snprintf(buffer->text, sizeof buffer->text, "%.*f %s", digits, value, units[unit]);
   return buffer->text;
 }
 
-static bool suffix_scale(const char *suffix, double *scale_out) {
+static bool suffix_scale(const char *suffix, uint64_t *scale_out) {
   static const struct {
     const char *text;
-    double scale;
+    uint64_t scale;
   } suffixes[] = {
-      {"", 1.0},         {"B", 1.0},        {"K", 1e3},        {"KB", 1e3},       {"M", 1e6},
-      {"MB", 1e6},       {"G", 1e9},        {"GB", 1e9},       {"T", 1e12},       {"TB", 1e12},
-      {"Ki", 0x1.0p10},  {"KiB", 0x1.0p10}, {"Mi", 0x1.0p20},  {"MiB", 0x1.0p20}, {"Gi", 0x1.0p30},
-      {"GiB", 0x1.0p30}, {"Ti", 0x1.0p40},  {"TiB", 0x1.0p40},
+      {"", 1},
+      {"B", 1},
+      {"K", 1000},
+      {"KB", 1000},
+      {"M", 1000000},
+      {"MB", 1000000},
+      {"G", 1000000000},
+      {"GB", 1000000000},
+      {"T", 1000000000000},
+      {"TB", 1000000000000},
+      {"Ki", 1ull << 10},
+      {"KiB", 1ull << 10},
+      {"Mi", 1ull << 20},
+      {"MiB", 1ull << 20},
+      {"Gi", 1ull << 30},
+      {"GiB", 1ull << 30},
+      {"Ti", 1ull << 40},
+      {"TiB", 1ull << 40},
   };
   for (size_t i = 0; i < MR_COUNT_OF(suffixes); i++) {
     if (strcasecmp(suffix, suffixes[i].text) == 0) {
@@ -41,24 +60,48 @@ static bool suffix_scale(const char *suffix, double *scale_out) {
   return false;
 }
 
+/* Reads the digits at *at into *value_out and moves *at behind them; false for none or an
+ * overflow. */
+static bool read_digits(const char **at, uint64_t *value_out) {
+  uint64_t value = 0;
+  const char *c = *at;
+  for (; isdigit((unsigned char)*c) != 0; c++) {
+    if (!mr_mul_u64(value, 10, &value) || !mr_add_u64(value, (uint64_t)(*c - '0'), &value)) {
+      return false;
+    }
+  }
+  bool any = c != *at;
+  *at = c;
+  *value_out = value;
+  return any;
+}
+
 mr_status mr_size_parse(const char *text, uint64_t *bytes_out) {
-  size_t digits = strspn(text, "0123456789.");
-  if (digits == 0 || digits > 30 || !isdigit((unsigned char)text[0])) {
+  uint64_t whole = 0;
+  uint64_t fraction = 0;
+  uint64_t fraction_unit = 1;
+  const char *at = text;
+  if (!read_digits(&at, &whole)) {
     return MR_INVALID;
   }
-  char number[32];
-  memcpy(number, text, digits);
-  number[digits] = '\0';
-  char *end = NULL;
-  double value = strtod(number, &end);
-  double scale = 0;
-  if (*end != '\0' || !suffix_scale(text + digits, &scale)) {
+  if (*at == '.') {
+    const char *first = ++at;
+    if (!read_digits(&at, &fraction) || at - first > MAX_FRACTION_DIGITS) {
+      return MR_INVALID;
+    }
+    for (; first < at; first++) {
+      fraction_unit *= 10;
+    }
+  }
+  uint64_t scale = 0;
+  uint64_t bytes = 0;
+  if (!suffix_scale(at, &scale) || !mr_mul_u64(whole, scale, &bytes)) {
     return MR_INVALID;
   }
-  value *= scale;
-  if (!(value < 0x1.0p62)) {
+  unsigned __int128 part = (unsigned __int128)fraction * scale + fraction_unit / 2;
+  if (!mr_add_u64(bytes, (uint64_t)(part / fraction_unit), &bytes) || bytes >= SIZE_LIMIT_BYTES) {
     return MR_INVALID;
   }
-  *bytes_out = (uint64_t)llround(value);
+  *bytes_out = bytes;
   return MR_OK;
 }

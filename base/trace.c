@@ -48,18 +48,18 @@ static void trace_free(struct mr_trace *trace) {
 }
 
 static mr_status write_failed(const struct mr_trace *trace) {
-  mr_log(MR_LOG_ERROR, "trace %s: %s", trace->path, strerror(errno));
+  mr_log(MR_LOG_ERROR, "the trace %s cannot be written: %s", trace->path, strerror(errno));
   return MR_IO;
 }
 
-/* A JSON string body: names are ours or a tensor's, so only quotes, backslashes and controls
- * matter. */
+/* A JSON string body. Names may hold any byte; what is neither plain ASCII nor sure to be UTF-8 is
+ * shown as a question mark, so that the file is always valid. */
 static void write_name(FILE *file, const char *name) {
   for (const char *c = name; *c != '\0'; c++) {
     if (*c == '"' || *c == '\\') {
       fputc('\\', file);
     }
-    fputc((unsigned char)*c < 0x20 ? ' ' : *c, file);
+    fputc(*c >= 0x20 && *c < 0x7f ? *c : '?', file);
   }
 }
 
@@ -111,6 +111,7 @@ void mr_trace_add(struct mr_trace *trace, uint32_t track, const char *name, uint
     return;
   }
   MR_ASSERT(track < trace->track_count);
+  MR_ASSERT(start_ns >= trace->origin_ns && end_ns >= start_ns);
   struct track *row = &trace->tracks[track];
   if (row->count == TRACK_CAPACITY) {
     row->dropped++;
@@ -119,11 +120,16 @@ void mr_trace_add(struct mr_trace *trace, uint32_t track, const char *name, uint
   row->events[row->count++] = (struct event){name, bytes, start_ns, end_ns};
 }
 
+/* Microseconds with three digits after the point, whatever the locale says of points. */
+static void write_us(FILE *file, const char *key, uint64_t ns) {
+  fprintf(file, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+}
+
 static void write_event(const struct mr_trace *trace, uint32_t track, const struct event *event) {
-  double start_us = (double)(event->start_ns - trace->origin_ns) * 1e-3;
-  double duration_us = (double)(event->end_ns - event->start_ns) * 1e-3;
-  fprintf(trace->file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"",
-          track + 1, start_us, duration_us);
+  fprintf(trace->file, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%u", track + 1);
+  write_us(trace->file, "ts", event->start_ns - trace->origin_ns);
+  write_us(trace->file, "dur", event->end_ns - event->start_ns);
+  fprintf(trace->file, ",\"name\":\"");
   write_name(trace->file, event->name);
   fprintf(trace->file, "\",\"args\":{\"bytes\":%llu}}", (unsigned long long)event->bytes);
 }
@@ -150,7 +156,10 @@ mr_status mr_trace_destroy(struct mr_trace *trace) {
   }
   mr_status status = mr_trace_flush(trace);
   fprintf(trace->file, "\n]}\n");
-  if (status == MR_OK && (fflush(trace->file) != 0 || ferror(trace->file) != 0)) {
+  bool failed = ferror(trace->file) != 0;
+  failed = fclose(trace->file) != 0 || failed;
+  trace->file = NULL;
+  if (status == MR_OK && failed) {
     status = write_failed(trace);
   }
   trace_free(trace);

@@ -1,26 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/: sizes, counters, arrays, random numbers, the status list. */
+/* base/: sizes, log lines, arrays, random numbers, the status list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <pthread.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "base/counter.h"
+
+static char last_line[256];
+
+static void keep_line(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  snprintf(last_line, sizeof last_line, "%s", line);
+  errno = 0;
+}
 
 static void sizes_parse(void **state) {
   (void)state;
   static const struct {
     const char *text;
     uint64_t bytes;
-  } good[] = {{"0", 0},         {"512", 512},          {"1K", 1000},
-              {"1KiB", 1024},   {"1.5Gi", 1610612736}, {"2g", 2000000000},
-              {"3MB", 3000000}, {"1TiB", 1ull << 40}};
-  static const char *const bad[] = {"", "K", "-1", "1X", "1 K", "1e3", "1..5M", "99999999T", "+5"};
+  } good[] = {{"0", 0},         {"512", 512},           {"1K", 1000},
+              {"1KiB", 1024},   {"1.5Gi", 1610612736},  {"2g", 2000000000},
+              {"3MB", 3000000}, {"1TiB", 1ull << 40},   {"9007199254740993", 9007199254740993},
+              {"0.5", 1},       {"0.000000000001T", 1}, {"4611686018427387903", (1ull << 62) - 1}};
+  static const char *const bad[] = {"",
+                                    "K",
+                                    "-1",
+                                    "1X",
+                                    "1 K",
+                                    "1e3",
+                                    "1..5M",
+                                    "99999999T",
+                                    "+5",
+                                    "1.",
+                                    ".5",
+                                    "1.M",
+                                    "0x10",
+                                    "4611686018427387904",
+                                    "99999999999999999999",
+                                    "1.0000000000001G",
+                                    "1G ",
+                                    "1KK"};
   for (size_t i = 0; i < MR_COUNT_OF(good); i++) {
     uint64_t bytes = 0;
     assert_int_equal(mr_size_parse(good[i].text, &bytes), MR_OK);
@@ -39,6 +66,8 @@ static void sizes_format(void **state) {
   assert_string_equal(mr_size_format(512, &text), "512 B");
   assert_string_equal(mr_size_format(1536, &text), "1.50 KiB");
   assert_string_equal(mr_size_format(64 * MR_MIB, &text), "64.0 MiB");
+  assert_string_equal(mr_size_format(MR_MIB - 1, &text), "1.00 MiB");
+  assert_string_equal(mr_size_format(UINT64_MAX, &text), "16.0 EiB");
 }
 
 static void random_repeats(void **state) {
@@ -72,25 +101,36 @@ static void arrays_grow(void **state) {
   free(values);
 }
 
-static void *advance(void *context) {
-  struct mr_counter *counter = context;
-  for (uint32_t i = 0; i < 1000; i++) {
-    mr_counter_add(counter, 1);
-  }
-  return NULL;
+/* What cannot be had leaves the array as it was. */
+static void arrays_refuse_the_impossible(void **state) {
+  (void)state;
+  mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
+  uint32_t *values = NULL;
+  uint32_t capacity = 0;
+  assert_int_equal(mr_array_reserve((void **)&values, &capacity, 4, sizeof *values), MR_OK);
+  uint32_t *before = values;
+  uint32_t capacity_before = capacity;
+  assert_int_equal(mr_array_reserve((void **)&values, &capacity, 1ull << 32, 1), MR_NO_MEMORY);
+  assert_int_equal(mr_array_reserve((void **)&values, &capacity, UINT32_MAX, SIZE_MAX / 2),
+                   MR_NO_MEMORY);
+  assert_ptr_equal(values, before);
+  assert_int_equal(capacity, capacity_before);
+  assert_non_null(strstr(last_line, "out of memory"));
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  free(values);
 }
 
-static void counters_wake(void **state) {
+/* Names of files and tensors cannot forge a line or drive a terminal; errno is left alone. */
+static void log_lines_are_single(void **state) {
   (void)state;
-  struct mr_counter counter;
-  mr_counter_init(&counter, UINT32_MAX - 500); /* across the wrap */
-  pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, advance, &counter), 0);
-  assert_true(mr_counter_wait(&counter, UINT32_MAX - 500 + 1000, NULL, UINT64_MAX));
-  assert_int_equal(pthread_join(thread, NULL), 0);
-  assert_false(mr_counter_wait(&counter, mr_counter_load(&counter) + 1, NULL, 1000000));
-  _Atomic bool stop = true;
-  assert_false(mr_counter_wait(&counter, mr_counter_load(&counter) + 1, &stop, UINT64_MAX));
+  mr_log_configure(keep_line, NULL, MR_LOG_INFO);
+  errno = ENOSPC;
+  mr_log(MR_LOG_INFO, "%s", "a\nb\x1b[2Jc\x7f \xc3\xa4");
+  assert_int_equal(errno, ENOSPC);
+  assert_string_equal(last_line, "a?b?[2Jc? \xc3\xa4");
+  mr_log(MR_LOG_DEBUG, "below the level");
+  assert_string_equal(last_line, "a?b?[2Jc? \xc3\xa4");
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
 }
 
 static void statuses_are_named(void **state) {
@@ -103,9 +143,13 @@ static void statuses_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sizes_parse),    cmocka_unit_test(sizes_format),
-      cmocka_unit_test(random_repeats), cmocka_unit_test(arrays_grow),
-      cmocka_unit_test(counters_wake),  cmocka_unit_test(statuses_are_named),
+      cmocka_unit_test(sizes_parse),
+      cmocka_unit_test(sizes_format),
+      cmocka_unit_test(random_repeats),
+      cmocka_unit_test(arrays_grow),
+      cmocka_unit_test(arrays_refuse_the_impossible),
+      cmocka_unit_test(log_lines_are_single),
+      cmocka_unit_test(statuses_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
