@@ -15,7 +15,6 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +66,8 @@ struct source {
 
 struct tidy {
   char *root;
-  const char *cc;
-  const char *cxx;
+  char *cc;
+  char *cxx;
   bool quiet; /* over a tree of faults */
   FILE *findings;
   unsigned count;
@@ -359,16 +358,14 @@ static void check_includes(struct tidy *tidy, const struct source *source) {
 }
 
 /* Whether `arguments` run as a program end with status 0. */
-static bool runs(struct tidy *tidy, const char *const *arguments) {
-  extern char **environ;
+static bool runs(const struct tidy *tidy, char *const *arguments) {
   posix_spawn_file_actions_t actions;
   pid_t child = 0;
   int status = 0;
   if (posix_spawn_file_actions_init(&actions) != 0 ||
       (tidy->quiet &&
        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", 1, 0) != 0) ||
-      posix_spawnp(&child, arguments[0], &actions, NULL, (char *const *)(uintptr_t)arguments,
-                   environ) != 0 ||
+      posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ) != 0 ||
       waitpid(child, &status, 0) != child) {
     die("run", arguments[0]);
   }
@@ -383,14 +380,14 @@ static void check_stands_alone(struct tidy *tidy, const struct source *source) {
   snprintf(file, sizeof file, "%s/%s", tidy->root, source->path);
   snprintf(root, sizeof root, "-I%s", tidy->root);
   snprintf(include, sizeof include, "-I%s/include", tidy->root);
-  const char *const c[] = {tidy->cc, "-fsyntax-only", "-x",      "c",  "-std=c11", "-D_GNU_SOURCE",
-                           "-Wall",  "-Wextra",       "-Werror", root, include,    file,
-                           NULL};
+  char *const c[] = {tidy->cc, "-fsyntax-only", "-x",      "c",  "-std=c11", "-D_GNU_SOURCE",
+                     "-Wall",  "-Wextra",       "-Werror", root, include,    file,
+                     NULL};
   if (!runs(tidy, c)) {
     report(tidy, source->path, 1, "self-contained", "does not compile alone as C");
   }
-  const char *const cxx[] = {tidy->cxx, "-fsyntax-only", "-x",    "c++", "-std=c++17", "-Wall",
-                             "-Wextra", "-Werror",       include, file,  NULL};
+  char *const cxx[] = {tidy->cxx, "-fsyntax-only", "-x",    "c++", "-std=c++17", "-Wall",
+                       "-Wextra", "-Werror",       include, file,  NULL};
   if (strcmp(source->room->name, "include") == 0 && !runs(tidy, cxx)) {
     report(tidy, source->path, 1, "self-contained", "does not compile alone as C++");
   }
