@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cpu device: pages of ordinary memory that are moved to the addresses of whoever owns them. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "base/base.h"
+#include "device/device.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+/* Mappings of the process that are not ours: libraries, stacks, the heap. */
+#define FOREIGN_MAPPINGS     4096u
+#define DEFAULT_MAX_MAPPINGS 65530u
+
+struct page {
+  char *address;
+  uint64_t move; /* pages of one move, side by side, are one mapping of the kernel's */
+};
+
+struct mr_device {
+  uint64_t page_bytes;
+  struct page *pages;
+  uint32_t page_count;
+  uint64_t *range_offsets; /* range_count + 1, from `reserved` */
+  uint32_t range_count;
+  char *reserved; /* aligned; the addresses of all ranges */
+  void *reservation;
+  uint64_t reservation_bytes;
+  struct mr_memory pool; /* where the pages are before anything binds them */
+  struct mr_memory small;
+  _Atomic uint64_t moves;
+};
+
+static uint64_t read_max_mappings(void) {
+  unsigned long long limit = DEFAULT_MAX_MAPPINGS;
+  FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+  if (file != NULL) {
+    if (fscanf(file, "%llu", &limit) != 1) {
+      limit = DEFAULT_MAX_MAPPINGS;
+    }
+    fclose(file);
+  }
+  return limit;
+}
+
+static bool huge_pages_enabled(void) {
+  char text[64] = "";
+  FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+  if (file != NULL) {
+    if (fgets(text, sizeof text, file) == NULL) {
+      text[0] = '\0';
+    }
+    fclose(file);
+  }
+  return strstr(text, "[always]") != NULL || strstr(text, "[madvise]") != NULL;
+}
+
+static void cpu_query(struct mr_device_caps *caps_out) {
+  uint64_t mappings = read_max_mappings();
+  /* A page and the gap beside it. */
+  uint64_t pages = mappings > 2ull * FOREIGN_MAPPINGS ? (mappings - FOREIGN_MAPPINGS) / 2 : 1;
+  *caps_out = (struct mr_device_caps){"cpu", pages, huge_pages_enabled()};
+}
+
+static mr_status reserve(struct mr_device *device) {
+  uint64_t bytes = device->range_offsets[device->range_count];
+  if (bytes == 0) {
+    return MR_OK;
+  }
+  device->reservation_bytes = bytes + device->page_bytes;
+  device->reservation = mmap(NULL, device->reservation_bytes, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (device->reservation == MAP_FAILED) {
+    struct mr_size_text text;
+    mr_log(MR_LOG_ERROR, "device: no addresses for %s of instances: %s",
+           mr_size_format(bytes, &text), strerror(errno));
+    device->reservation = NULL;
+    return MR_NO_MEMORY;
+  }
+  uint64_t excess = (uintptr_t)device->reservation % device->page_bytes;
+  device->reserved = device->reservation;
+  device->reserved += excess == 0 ? 0 : device->page_bytes - excess;
+  return MR_OK;
+}
+
+static void cpu_destroy(struct mr_device *device) {
+  if (device == NULL) {
+    return;
+  }
+  if (device->reservation != NULL) {
+    munmap(device->reservation, device->reservation_bytes);
+  }
+  mr_memory_unmap(&device->pool);
+  mr_memory_unmap(&device->small);
+  free(device->pages);
+  free(device->range_offsets);
+  free(device);
+}
+
+static mr_status fill(struct mr_device *device, const struct mr_device_config *config) {
+  for (uint32_t i = 0; i < config->range_count; i++) {
+    uint64_t bytes = mr_round_up(config->range_bytes[i], config->page_bytes);
+    device->range_offsets[i + 1] = device->range_offsets[i] + bytes;
+  }
+  mr_status status = reserve(device);
+  if (status == MR_OK) {
+    status = mr_memory_map(config->small_bytes, MR_DEVICE_HUGE_PAGE_BYTES, "device small arena",
+                           &device->small);
+  }
+  if (status == MR_OK) {
+    status = mr_memory_map(config->page_count * config->page_bytes, config->page_bytes,
+                           "device memory", &device->pool);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < config->page_count; i++) {
+    device->pages[i].address = (char *)device->pool.data + i * config->page_bytes;
+  }
+  return status;
+}
+
+static mr_status cpu_create(const struct mr_device_config *config, struct mr_device **device_out) {
+  MR_ASSERT(config->page_bytes >= 4096 && (config->page_bytes & (config->page_bytes - 1)) == 0);
+  struct mr_device_caps caps;
+  cpu_query(&caps);
+  if (config->page_count > caps.max_page_count) {
+    mr_log(MR_LOG_ERROR,
+           "device: %u pages of %llu bytes are more mappings than vm.max_map_count allows (%llu "
+           "pages); raise it or use larger pages",
+           config->page_count, (unsigned long long)config->page_bytes,
+           (unsigned long long)caps.max_page_count);
+    return MR_UNSUPPORTED;
+  }
+  struct mr_device *device = mr_allocate(1, sizeof *device);
+  if (device == NULL) {
+    return MR_NO_MEMORY;
+  }
+  device->page_bytes = config->page_bytes;
+  device->page_count = config->page_count;
+  device->range_count = config->range_count;
+  device->pages = mr_allocate(config->page_count, sizeof *device->pages);
+  device->range_offsets = mr_allocate(config->range_count + 1ull, sizeof(uint64_t));
+  mr_status status = MR_NO_MEMORY;
+  if (device->pages != NULL && device->range_offsets != NULL) {
+    status = fill(device, config);
+  }
+  if (status != MR_OK) {
+    cpu_destroy(device);
+    return status;
+  }
+  *device_out = device;
+  return MR_OK;
+}
+
+static void *cpu_range_address(const struct mr_device *device, uint32_t range) {
+  MR_ASSERT(range < device->range_count);
+  return device->reserved + device->range_offsets[range];
+}
+
+static void *cpu_small_address(const struct mr_device *device) {
+  return device->small.data;
+}
+
+static mr_status move_failed(const char *what, uint64_t bytes) {
+  int error = errno;
+  mr_log(MR_LOG_ERROR, "device: %s of %llu bytes: %s%s", what, (unsigned long long)bytes,
+         strerror(error), error == ENOMEM ? " (see vm.max_map_count)" : "");
+  return MR_NO_MEMORY;
+}
+
+/* The place that pages left becomes inaccessible; at once where the kernel kept it mapped. */
+static mr_status cover(char *from, uint64_t bytes, int flag) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flag;
+  if (mmap(from, bytes, PROT_NONE, flags, -1, 0) != from) {
+    return move_failed("covering the old place", bytes);
+  }
+  return MR_OK;
+}
+
+static mr_status move(char *from, char *to, uint64_t bytes) {
+  int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+  if (mremap(from, bytes, bytes, flags | MREMAP_DONTUNMAP, to) == to) {
+    return cover(from, bytes, MAP_FIXED);
+  }
+  if (errno != EINVAL) {
+    return move_failed("moving pages", bytes);
+  }
+  /* Kernels before 5.7: another thread's mmap could take the hole between the two calls; then the
+   * cover is refused and the run ends, rather than destroying a foreign mapping. */
+  if (mremap(from, bytes, bytes, flags, to) != to) {
+    return move_failed("moving pages", bytes);
+  }
+  return cover(from, bytes, MAP_FIXED_NOREPLACE);
+}
+
+static mr_status cpu_bind(struct mr_device *device, uint32_t range, const uint32_t *pages,
+                          uint32_t count) {
+  uint64_t page_bytes = device->page_bytes;
+  char *base = cpu_range_address(device, range);
+  MR_ASSERT(device->range_offsets[range + 1] - device->range_offsets[range] >= count * page_bytes);
+  uint32_t run = 1;
+  for (uint32_t i = 0; i < count; i += run) {
+    MR_ASSERT(pages[i] < device->page_count);
+    const struct page *first = &device->pages[pages[i]];
+    char *from = first->address;
+    uint64_t last_move = first->move;
+    run = 1;
+    if (from == base + i * page_bytes) {
+      continue;
+    }
+    while (i + run < count && device->pages[pages[i + run]].address == from + run * page_bytes &&
+           device->pages[pages[i + run]].move == last_move) {
+      run++;
+    }
+    mr_status status = move(from, base + i * page_bytes, run * page_bytes);
+    if (status != MR_OK) {
+      return status;
+    }
+    uint64_t this_move = atomic_fetch_add(&device->moves, 1) + 1;
+    for (uint32_t k = 0; k < run; k++) {
+      device->pages[pages[i + k]] = (struct page){base + (i + k) * page_bytes, this_move};
+    }
+  }
+  return MR_OK;
+}
+
+static void cpu_copy(void *to, const void *from, uint64_t bytes) {
+#if defined(__SSE2__)
+  __m128i *target = to;
+  const __m128i *source = from;
+  uint64_t blocks = (uintptr_t)to % 16 == 0 && (uintptr_t)from % 16 == 0 ? bytes / 64 : 0;
+  for (uint64_t i = 0; i < blocks; i++, target += 4, source += 4) {
+    __m128i a = _mm_load_si128(source);
+    __m128i b = _mm_load_si128(source + 1);
+    __m128i c = _mm_load_si128(source + 2);
+    __m128i d = _mm_load_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+  _mm_sfence();
+  memcpy(target, source, bytes - blocks * 64);
+#else
+  memcpy(to, from, bytes);
+#endif
+}
+
+const struct mr_device_ops mr_device_cpu = {
+    .name = "cpu",
+    .backend = MR_BACKEND_CPU,
+    .query = cpu_query,
+    .create = cpu_create,
+    .destroy = cpu_destroy,
+    .range_address = cpu_range_address,
+    .small_address = cpu_small_address,
+    .bind = cpu_bind,
+    .copy = cpu_copy,
+};

@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+memrun_unit_test(device)
+memrun_unit_test(team)

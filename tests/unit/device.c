@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device/: pages keep their contents wherever they are bound, and the process never grows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "device/device.h"
+
+/* Sanitizers keep memory of their own for every page. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+#define RANGES      24u
+#define RANGE_PAGES 4u
+
+static uint64_t resident_bytes(void) {
+  unsigned long long total = 0;
+  unsigned long long resident = 0;
+  FILE *file = fopen("/proc/self/statm", "re");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%llu %llu", &total, &resident), 2);
+  fclose(file);
+  return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+struct world {
+  struct mr_device *device;
+  uint64_t page_bytes;
+  uint32_t page_count;
+  uint32_t pages[RANGES][RANGE_PAGES];
+  uint32_t counts[RANGES];
+  uint64_t stamps[64]; /* what the test last wrote into each page */
+};
+
+static void world_init(struct world *world, uint64_t page_bytes, uint32_t page_count,
+                       struct mr_random *random) {
+  uint64_t range_bytes[RANGES];
+  *world = (struct world){.page_bytes = page_bytes, .page_count = page_count};
+  for (uint32_t r = 0; r < RANGES; r++) {
+    world->counts[r] = 1 + (uint32_t)mr_random_below(random, RANGE_PAGES);
+    range_bytes[r] = world->counts[r] * page_bytes - mr_random_below(random, 100);
+    uint32_t first = (uint32_t)mr_random_below(random, page_count);
+    uint32_t stride = mr_random_below(random, 2) == 0 ? 1 : 5;
+    for (uint32_t i = 0; i < world->counts[r]; i++) {
+      world->pages[r][i] = (first + i * stride) % page_count;
+    }
+  }
+  struct mr_device_config config = {page_bytes, page_count, 65536, range_bytes, RANGES};
+  assert_int_equal(mr_device_cpu.create(&config, &world->device), MR_OK);
+}
+
+static char *page_of(struct world *world, uint32_t range, uint32_t index) {
+  return (char *)mr_device_cpu.range_address(world->device, range) + index * world->page_bytes;
+}
+
+static void bind_and_check(struct world *world, uint32_t range, uint64_t stamp) {
+  assert_int_equal(
+      mr_device_cpu.bind(world->device, range, world->pages[range], world->counts[range]), MR_OK);
+  for (uint32_t i = 0; i < world->counts[range]; i++) {
+    uint32_t page = world->pages[range][i];
+    uint64_t *words = (uint64_t *)(void *)page_of(world, range, i);
+    uint64_t last = world->page_bytes / sizeof *words - 1;
+    assert_int_equal(words[0], world->stamps[page]);
+    assert_int_equal(words[last], world->stamps[page]);
+    world->stamps[page] = stamp + i;
+    words[0] = words[last] = stamp + i;
+  }
+}
+
+static void contents_move_with_pages(uint64_t page_bytes, uint32_t page_count) {
+  struct mr_random random;
+  mr_random_init(&random, 20260101 + page_bytes);
+  struct world world;
+  world_init(&world, page_bytes, page_count, &random);
+  uint64_t before = resident_bytes();
+  for (uint64_t k = 0; k < 2000; k++) {
+    bind_and_check(&world, (uint32_t)mr_random_below(&random, RANGES), 1000 * (k + 1));
+  }
+#if !SANITIZED
+  uint64_t after = resident_bytes();
+  assert_true(after < before + MR_MIB);
+#else
+  (void)before;
+#endif
+  mr_device_cpu.destroy(world.device);
+}
+
+static void small_pages_keep_contents(void **state) {
+  (void)state;
+  contents_move_with_pages(4096, 37);
+  contents_move_with_pages(65536, 64);
+}
+
+static void huge_pages_keep_contents(void **state) {
+  (void)state;
+  contents_move_with_pages(MR_DEVICE_HUGE_PAGE_BYTES, 30);
+}
+
+static void memory_is_resident_at_once(void **state) {
+  (void)state;
+#if SANITIZED
+  skip();
+#endif
+  uint64_t before = resident_bytes();
+  uint64_t range_bytes = 64 * MR_MIB;
+  struct mr_device_config config = {MR_DEVICE_HUGE_PAGE_BYTES, 32, 3 * MR_MIB, &range_bytes, 1};
+  struct mr_device *device = NULL;
+  assert_int_equal(mr_device_cpu.create(&config, &device), MR_OK);
+  uint64_t grown = resident_bytes() - before;
+  assert_true(grown >= 66 * MR_MIB && grown <= 68 * MR_MIB);
+  const char *small = mr_device_cpu.small_address(device);
+  for (uint32_t i = 0; i < 3 * MR_MIB; i += 4096) {
+    assert_int_equal(small[i], 0);
+  }
+  mr_device_cpu.destroy(device);
+  assert_true(resident_bytes() < before + MR_MIB);
+}
+
+/* A range whose page was taken faults; it must not read zeros and grow. */
+static void a_stale_access_faults(void **state) {
+  (void)state;
+  uint64_t range_bytes[2] = {4096, 4096};
+  struct mr_device_config config = {4096, 1, 0, range_bytes, 2};
+  struct mr_device *device = NULL;
+  assert_int_equal(mr_device_cpu.create(&config, &device), MR_OK);
+  uint32_t page = 0;
+  assert_int_equal(mr_device_cpu.bind(device, 0, &page, 1), MR_OK);
+  volatile char *first = mr_device_cpu.range_address(device, 0);
+  first[0] = 42;
+  assert_int_equal(mr_device_cpu.bind(device, 1, &page, 1), MR_OK);
+  volatile char *second = mr_device_cpu.range_address(device, 1);
+  assert_int_equal(second[0], 42);
+  fflush(NULL);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    signal(SIGSEGV, SIG_DFL);
+    first[0] = 1;
+    _exit(0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  mr_device_cpu.destroy(device);
+}
+
+static void too_many_pages_are_refused(void **state) {
+  (void)state;
+  struct mr_device_caps caps;
+  mr_device_cpu.query(&caps);
+  struct mr_device_config config = {4096, (uint32_t)caps.max_page_count + 1, 0, NULL, 0};
+  struct mr_device *device = NULL;
+  assert_int_equal(mr_device_cpu.create(&config, &device), MR_UNSUPPORTED);
+  assert_null(device);
+  config = (struct mr_device_config){2 * MR_MIB, 1u << 14, 1ull << 60, NULL, 0};
+  assert_int_equal(mr_device_cpu.create(&config, &device), MR_NO_MEMORY);
+}
+
+static void copies_any_length(void **state) {
+  (void)state;
+  struct mr_memory from;
+  struct mr_memory to;
+  assert_int_equal(mr_memory_map(8192, 4096, "test", &from), MR_OK);
+  assert_int_equal(mr_memory_map(8192, 4096, "test", &to), MR_OK);
+  for (uint32_t i = 0; i < 8192; i++) {
+    ((unsigned char *)from.data)[i] = (unsigned char)(i * 31 + i / 256);
+  }
+  for (uint32_t bytes = 0; bytes < 8192; bytes += bytes < 200 ? 1 : 97) {
+    memset(to.data, 0, 8192);
+    mr_device_cpu.copy(to.data, from.data, bytes);
+    assert_memory_equal(to.data, from.data, bytes);
+    assert_int_equal(((char *)to.data)[bytes], 0);
+  }
+  mr_memory_unmap(&from);
+  mr_memory_unmap(&to);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_is_resident_at_once), cmocka_unit_test(small_pages_keep_contents),
+      cmocka_unit_test(huge_pages_keep_contents),   cmocka_unit_test(a_stale_access_faults),
+      cmocka_unit_test(too_many_pages_are_refused), cmocka_unit_test(copies_any_length),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
