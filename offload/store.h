@@ -23,6 +23,7 @@
 #ifndef MEMRUN_OFFLOAD_STORE_H
 #define MEMRUN_OFFLOAD_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,9 +48,11 @@ typedef enum mr_store_mode {
 } mr_store_mode;
 
 /*
- * A fault to inject, for tests: the nth (from 1) chunk transfer of that kind gets it. Spelled
- * "read:eio:7", "write:enospc:3", "read:short:1", "read:flip:2", "write:flip:2", "read:hang:4" (0
- * as n: every one).
+ * A fault to inject, for tests: the nth (from 1) transfer of a chunk in that direction gets it, in
+ * the order in which transfers are issued, repeated ones included. Spelled "read:eio:7",
+ * "write:enospc:3", "read:short:1", "read:flip:2", "write:flip:2", "read:hang:4" (0 as n: every
+ * one). A read that fails or mismatches once is read again, so that "read:eio:7" is mended and
+ * "read:eio:7,read:eio:8" (with one transfer at a time) or "read:eio:0" is not.
  */
 struct mr_store_options {
   struct mr_nvme_path paths[MR_MAX_NVME_PATHS];
@@ -59,7 +62,12 @@ struct mr_store_options {
   mr_store_mode mode;
   bool checksums;         /* off for benchmarks only */
   double timeout_seconds; /* > 0 */
-  const char *inject;     /* NULL: none; several are separated by commas */
+  const char *inject;     /* NULL: none; several (at most 8) are separated by commas */
+  /* Relative speeds of the paths, from mr_store_probe; all 0: equal. A path gets chunks by it. */
+  double path_weights[MR_MAX_NVME_PATHS];
+  /* Memory as the requests will use it, which the probe may overwrite; NULL: the store's own. */
+  void *probe_memory;
+  uint64_t probe_memory_bytes;
 };
 
 /*
@@ -70,8 +78,11 @@ struct mr_store_options {
 MR_CHECK_RESULT mr_status mr_store_create(const struct mr_store_options *options,
                                           struct mr_store **store_out);
 
-/* Waits for what is in flight, then frees everything; requests that were not started end with
- * MR_INTERRUPTED. */
+/*
+ * Waits for what is in flight, then frees everything; requests that were not started end with
+ * MR_INTERRUPTED, and so does what a `done` submits meanwhile. Where an input or output is stuck
+ * past the time limit, its thread and memory are left behind and one line says so. NULL is allowed.
+ */
 void mr_store_destroy(struct mr_store *store);
 
 /*
@@ -82,10 +93,31 @@ MR_CHECK_RESULT mr_status mr_store_extent_create(struct mr_store *store, uint64_
                                                  const char *label, uint32_t *extent_out);
 void mr_store_extent_destroy(struct mr_store *store, uint32_t extent);
 
+/* The whole extent reads as zeros, without input or output, until it is written. */
+void mr_store_extent_zero(struct mr_store *store, uint32_t extent);
+
+/*
+ * How many bytes the paths can hold now: for each the lower of its limit and what is free there
+ * less a reserve (a twentieth, at most 1 GiB), in whole chunks. MR_IO names a path that cannot be
+ * used.
+ */
+MR_CHECK_RESULT mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
+                                             uint64_t *bytes_out);
+
 struct mr_store_request;
 typedef void (*mr_store_done)(struct mr_store_request *request, mr_status status);
 
-/* The caller's memory, until `done`. Fields below `done` belong to the store. */
+/* One path's view of a request: its place in that path's queue and the next chunk to issue. */
+struct mr_store_part {
+  struct mr_store_request *next;
+  uint64_t chunk;
+};
+
+/*
+ * The caller's memory, until `done`. Fields below `context` belong to the store. A range may be any
+ * chunks of an extent: writing some leaves the others as they are. After MR_TIMEOUT the kernel may
+ * still touch `data`, so it must stay mapped until the process ends.
+ */
 struct mr_store_request {
   uint32_t extent;
   bool write;
@@ -95,21 +127,30 @@ struct mr_store_request {
   void *data;            /* 64-byte aligned at least; direct where 4096-byte aligned */
   mr_store_done done;
   void *context;
-  struct mr_store_request *next;
-  uint64_t submitted_ns;
-  uint64_t next_chunk;
-  uint32_t pending_chunks;
-  mr_status status;
-  uint32_t active;
+  bool pool_only; /* see mr_store_submit_pool */
+  uint64_t chunk_count;
+  _Atomic uint64_t pending_chunks;
+  _Atomic int status;
+  struct mr_store_part parts[MR_MAX_NVME_PATHS];
 };
 
-/* Queues the request; does not block and does not allocate. */
+/*
+ * Queues the request; does not block and does not allocate. Every outcome, also MR_INVALID for a
+ * bad range, alignment or a chunk that was never written, comes through `done`.
+ */
 void mr_store_submit(struct mr_store *store, struct mr_store_request *request);
 
-/* Turns a queued or running prefetch into a demand read. */
+/*
+ * For measuring: moves the range between the file and the store's own pool, without `data` and
+ * checksums. What is written so reads as MR_INVALID otherwise.
+ */
+void mr_store_submit_pool(struct mr_store *store, struct mr_store_request *request);
+
+/* Gives what is still queued of a request (a prefetch, or a write that a demand read waits for) the
+ * class MR_IO_DEMAND. The request may be finishing meanwhile; its memory must be valid. */
 void mr_store_promote(struct mr_store *store, struct mr_store_request *request);
 
-/* Submits and waits. */
+/* Submits and waits; uses `done` and `context`. Not from a `done`. */
 MR_CHECK_RESULT mr_status mr_store_transfer(struct mr_store *store,
                                             struct mr_store_request *request);
 
@@ -133,6 +174,7 @@ struct mr_store_rates {
   double write_bytes_per_second;
   double mixed_bytes_per_second; /* both directions together, summed */
   mr_store_mode mode;
+  double path_weights[MR_MAX_NVME_PATHS]; /* relative speeds, for mr_store_options */
 };
 MR_CHECK_RESULT mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
                                          struct mr_store_rates *rates_out);

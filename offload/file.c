@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file of one path: without a name, so that whatever ends the process frees its space; with
+ * direct I/O where the file system takes our alignment; reserved whole, so that a write inside it
+ * does not meet a full disk. A reservation that fails is released at once: the kernel leaves what
+ * it got allocated.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "offload/private.h"
+
+/* The C library's struct statx may be older than the fields about direct I/O, and its header cannot
+ * be mixed with the kernel's; the layout is the kernel's interface. */
+#define STATX_DIOALIGN_MASK  0x2000u
+#define STATX_RECORD_BYTES   256u
+#define STATX_DIO_MEM_OFFSET 152u
+#define STATX_DIO_OFF_OFFSET 156u
+#define NAME_TRIES           16u
+
+mr_status mr_file_available(const struct mr_nvme_path *path, uint64_t *bytes_out) {
+  struct statfs status;
+  if (statfs(path->path, &status) != 0) {
+    mr_log(MR_LOG_ERROR, "nvme %s: %s", path->path, strerror(errno));
+    return MR_IO;
+  }
+  uint64_t free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
+  uint64_t usable = free_bytes - mr_min_u64(free_bytes / 20, MR_GIB);
+  usable = mr_min_u64(usable, path->limit_bytes);
+  *bytes_out = usable / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
+  return MR_OK;
+}
+
+mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
+                             uint64_t *bytes_out) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < path_count; i++) {
+    uint64_t bytes = 0;
+    mr_status status = mr_file_available(&paths[i], &bytes);
+    if (status != MR_OK) {
+      return status;
+    }
+    if (!mr_add_u64(total, bytes, &total)) {
+      total = UINT64_MAX / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
+    }
+  }
+  *bytes_out = total;
+  return MR_OK;
+}
+
+/* Creates a file with a name that no one has, and takes the name away. */
+static int open_named(const char *directory, int flags) {
+  for (uint32_t i = 0; i < NAME_TRIES; i++) {
+    char name[4096];
+    int length = snprintf(name, sizeof name, "%s/.memrun-%ld-%llx", directory, (long)getpid(),
+                          (unsigned long long)mr_clock_ns());
+    if (length < 0 || (size_t)length >= sizeof name) {
+      errno = ENAMETOOLONG;
+      return -1;
+    }
+    int fd = open(name, flags | O_CREAT | O_EXCL, 0600);
+    if (fd >= 0) {
+      unlink(name);
+      return fd;
+    }
+    if (errno != EEXIST) {
+      return -1;
+    }
+  }
+  return -1;
+}
+
+static int open_unlinked(const char *directory, int extra_flags) {
+  int flags = O_RDWR | O_CLOEXEC | extra_flags;
+  int fd = open(directory, flags | O_TMPFILE, 0600);
+  /* What file systems and kernels without nameless files say. */
+  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+    fd = open_named(directory, flags);
+  }
+  return fd;
+}
+
+/* Whether the file takes direct I/O in multiples of MR_STORE_ALIGN. */
+static bool takes_direct_io(int fd) {
+  struct statfs system;
+  if (fstatfs(fd, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)) {
+    return false; /* opens with O_DIRECT and ignores it */
+  }
+  _Alignas(8) uint8_t record[STATX_RECORD_BYTES] = {0};
+  if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN_MASK, record) != 0) {
+    return true; /* an old kernel: the open said yes */
+  }
+  uint32_t mask = 0;
+  uint32_t memory_align = 0;
+  uint32_t offset_align = 0;
+  memcpy(&mask, record, sizeof mask);
+  memcpy(&memory_align, record + STATX_DIO_MEM_OFFSET, sizeof memory_align);
+  memcpy(&offset_align, record + STATX_DIO_OFF_OFFSET, sizeof offset_align);
+  if ((mask & STATX_DIOALIGN_MASK) == 0) {
+    return true;
+  }
+  return offset_align != 0 && MR_STORE_ALIGN % offset_align == 0 && memory_align != 0 &&
+         MR_STORE_ALIGN % memory_align == 0;
+}
+
+static mr_status open_file(struct mr_lane *lane) {
+  lane->direct_io = true;
+  lane->fd = open_unlinked(lane->path, O_DIRECT);
+  if (lane->fd >= 0 && !takes_direct_io(lane->fd)) {
+    close(lane->fd);
+    lane->fd = -1;
+    errno = EINVAL;
+  }
+  if (lane->fd < 0 && errno == EINVAL) {
+    lane->direct_io = false;
+    lane->fd = open_unlinked(lane->path, 0);
+    if (lane->fd >= 0) {
+      mr_log(MR_LOG_WARN, "nvme %s: no direct I/O on this file system; going through its cache",
+             lane->path);
+    }
+  }
+  if (lane->fd < 0) {
+    mr_log(MR_LOG_ERROR, "nvme %s: no file can be made there: %s", lane->path, strerror(errno));
+    return MR_IO;
+  }
+  return MR_OK;
+}
+
+static mr_status no_space(const struct mr_lane *lane, uint64_t asked, int reason) {
+  struct statfs status = {0};
+  uint64_t free_bytes = 0;
+  if (fstatfs(lane->fd, &status) == 0) {
+    free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
+  }
+  struct mr_size_text asked_text;
+  struct mr_size_text free_text;
+  mr_log(MR_LOG_ERROR, "nvme %s: cannot reserve %s (%s); %s are free: free space or give less",
+         lane->path, mr_size_format(asked, &asked_text), strerror(reason),
+         mr_size_format(free_bytes, &free_text));
+  return MR_NO_SPACE;
+}
+
+/* For file systems without fallocate: space is reserved by writing. The lane's pool is not there
+ * yet, and direct I/O wants an aligned buffer. */
+static int reserve_by_writing(int fd, uint64_t bytes) {
+  static _Alignas(MR_STORE_ALIGN) const uint8_t zeros[1 << 16];
+  uint64_t at = 0;
+  while (at < bytes) {
+    ssize_t written = pwrite(fd, zeros, (size_t)mr_min_u64(sizeof zeros, bytes - at), (off_t)at);
+    if (written < 0 && errno != EINTR) {
+      return errno;
+    }
+    if (written == 0) {
+      return EIO;
+    }
+    at += written > 0 ? (uint64_t)written : 0;
+  }
+  return 0;
+}
+
+static mr_status reserve(struct mr_lane *lane) {
+  uint64_t bytes = lane->chunk_count * MR_STORE_CHUNK_BYTES;
+  struct statfs status;
+  if (fstatfs(lane->fd, &status) == 0 &&
+      bytes / (uint64_t)status.f_bsize > (uint64_t)status.f_bavail) {
+    return no_space(lane, bytes, ENOSPC);
+  }
+  int reason = 0;
+  do {
+    reason = fallocate(lane->fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+  } while (reason == EINTR);
+  if (reason == EOPNOTSUPP || reason == ENOSYS) {
+    mr_log(MR_LOG_INFO, "nvme %s: no fallocate on this file system; reserving by writing",
+           lane->path);
+    reason = reserve_by_writing(lane->fd, bytes);
+  }
+  if (reason == 0) {
+    return MR_OK;
+  }
+  if (ftruncate(lane->fd, 0) != 0) {
+    mr_log(MR_LOG_INFO, "nvme %s: ftruncate: %s", lane->path, strerror(errno));
+  }
+  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) {
+    return no_space(lane, bytes, reason);
+  }
+  mr_log(MR_LOG_ERROR, "nvme %s: cannot reserve %llu bytes: %s", lane->path,
+         (unsigned long long)bytes, strerror(reason));
+  return MR_IO;
+}
+
+mr_status mr_file_open(struct mr_lane *lane) {
+  mr_status status = open_file(lane);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = reserve(lane);
+  if (status != MR_OK) {
+    close(lane->fd);
+    lane->fd = -1;
+  }
+  return status;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a store's paths can do, measured on the store itself: reads, writes and both together, in
+ * each mode, interleaved so that a disturbance meets both. The better mode is the one with the
+ * smaller sum of time on the link and time taken from the processors, because these compute
+ * meanwhile.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "offload/private.h"
+
+/* Long against the few hundred microseconds in which the queue fills and empties; short enough that
+ * two such pieces of memory do not matter. */
+#define SPAN_MOST_BYTES  (16ull << 20)
+#define SPAN_LEAST_BYTES (2ull << 20)
+#define ROUNDS_MOST      31u
+/* Spans written first, because a file's blocks are slower at their first write. */
+#define WARM_SPANS 2u
+/* Spans that one round of one mode moves: read, write, both. */
+#define ROUND_SPANS 4u
+#define HUGE_PAGE   (2ull << 20)
+
+enum { READ, WRITE, MIXED, KINDS };
+
+struct measure {
+  struct mr_store *store;
+  uint64_t span_bytes;
+  uint8_t *memory; /* two spans */
+  uint32_t extents[2];
+  double seconds[2][KINDS][ROUNDS_MOST];
+  double cpu_seconds[2]; /* of all rounds of a mode */
+};
+
+static double cpu_clock_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a;
+  double y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t count) {
+  qsort(values, count, sizeof *values, compare_doubles);
+  return values[count / 2];
+}
+
+struct pair {
+  _Atomic uint32_t left;
+  _Atomic int status;
+};
+
+static void pair_done(struct mr_store_request *request, mr_status status) {
+  struct pair *pair = request->context;
+  if (status != MR_OK) {
+    atomic_store(&pair->status, (int)status);
+  }
+  atomic_fetch_sub(&pair->left, 1);
+}
+
+/* Moves a span in, a span out or both; how long that took. */
+static mr_status run_kind(const struct measure *measure, int kind, double *seconds_out) {
+  struct pair pair = {.left = 0};
+  struct mr_store_request in = {.extent = measure->extents[0],
+                                .io_class = MR_IO_PREFETCH,
+                                .bytes = measure->span_bytes,
+                                .data = measure->memory,
+                                .done = pair_done,
+                                .context = &pair};
+  struct mr_store_request out = {.extent = measure->extents[1],
+                                 .write = true,
+                                 .io_class = MR_IO_WRITE_BACK,
+                                 .bytes = measure->span_bytes,
+                                 .data = measure->memory + measure->span_bytes,
+                                 .done = pair_done,
+                                 .context = &pair};
+  double start = mr_clock_seconds();
+  if (kind == MIXED) {
+    in.context = &pair;
+    atomic_store(&pair.left, 1);
+    mr_store_submit(measure->store, &in);
+  }
+  mr_status status = mr_store_transfer(measure->store, kind == READ ? &in : &out);
+  while (atomic_load(&pair.left) > 0) {
+    struct timespec pause = {.tv_nsec = 20000};
+    nanosleep(&pause, NULL);
+  }
+  *seconds_out = mr_clock_seconds() - start;
+  return status != MR_OK ? status : (mr_status)atomic_load(&pair.status);
+}
+
+static mr_status run_rounds(struct measure *measure, uint32_t rounds, const bool *modes) {
+  for (uint32_t i = 0; i < rounds; i++) {
+    for (int mode = 0; mode < 2; mode++) {
+      if (!modes[mode]) {
+        continue;
+      }
+      atomic_store(&measure->store->staged, mode == 0);
+      double cpu_start = cpu_clock_seconds();
+      for (int kind = READ; kind < KINDS; kind++) {
+        mr_status status = run_kind(measure, kind, &measure->seconds[mode][kind][i]);
+        if (status != MR_OK) {
+          return status;
+        }
+      }
+      measure->cpu_seconds[mode] += cpu_clock_seconds() - cpu_start;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status warm_up(struct measure *measure) {
+  for (uint32_t i = 0; i < 2; i++) {
+    struct mr_store_request request = {.extent = measure->extents[i],
+                                       .write = true,
+                                       .io_class = MR_IO_WRITE_BACK,
+                                       .bytes = measure->span_bytes,
+                                       .data = measure->memory};
+    mr_status status = mr_store_transfer(measure->store, &request);
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  return MR_OK;
+}
+
+static void sum_up(struct measure *measure, uint32_t rounds, const bool *modes,
+                   struct mr_store_rates *rates_out) {
+  double best = 0;
+  for (int mode = 0; mode < 2; mode++) {
+    if (!modes[mode]) {
+      continue;
+    }
+    double span = (double)measure->span_bytes;
+    double read = median(measure->seconds[mode][READ], rounds);
+    double write = median(measure->seconds[mode][WRITE], rounds);
+    double mixed = median(measure->seconds[mode][MIXED], rounds);
+    double cpu = measure->cpu_seconds[mode] / rounds;
+    double cost = read + write + mixed + cpu / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    mr_log(MR_LOG_DEBUG, "nvme probe, %s: read %.2f, write %.2f, mixed %.2f GB/s, %.3f CPU s/GB",
+           mode == 0 ? "staged" : "direct", span / read * 1e-9, span / write * 1e-9,
+           2 * span / mixed * 1e-9, cpu * 1e9 / (span * ROUND_SPANS));
+    if (best == 0 || cost < best) {
+      best = cost;
+      rates_out->read_bytes_per_second = span / read;
+      rates_out->write_bytes_per_second = span / write;
+      rates_out->mixed_bytes_per_second = 2 * span / mixed;
+      rates_out->mode = mode == 0 ? MR_STORE_STAGED : MR_STORE_DIRECT;
+    }
+  }
+}
+
+static mr_status measure_spans(struct measure *measure, uint64_t bytes,
+                               const struct mr_store_options *options,
+                               struct mr_store_rates *rates_out) {
+  bool aligned = (uintptr_t)measure->memory % MR_STORE_ALIGN == 0;
+  bool modes[2] = {options->mode != MR_STORE_DIRECT || !aligned,
+                   options->mode != MR_STORE_STAGED && aligned};
+  uint64_t round_bytes = measure->span_bytes * ROUND_SPANS * (modes[0] && modes[1] ? 2 : 1);
+  uint64_t warm_bytes = measure->span_bytes * WARM_SPANS;
+  uint64_t rounds = bytes > warm_bytes ? (bytes - warm_bytes) / round_bytes : 0;
+  rounds = mr_max_u64(1, mr_min_u64(rounds, ROUNDS_MOST));
+  mr_status status = warm_up(measure);
+  if (status == MR_OK) {
+    status = run_rounds(measure, (uint32_t)rounds, modes);
+  }
+  if (status == MR_OK) {
+    sum_up(measure, (uint32_t)rounds, modes, rates_out);
+  }
+  return status;
+}
+
+/* Two spans of memory: the caller's, or our own (to be unmapped). */
+static mr_status find_memory(struct measure *measure, const struct mr_store_options *options,
+                             bool *own_out) {
+  *own_out = options->probe_memory == NULL;
+  if (!*own_out) {
+    measure->memory = options->probe_memory;
+    return MR_OK;
+  }
+  void *memory = mmap(NULL, 2 * measure->span_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    mr_log(MR_LOG_ERROR, "nvme probe: no memory for %llu bytes",
+           (unsigned long long)(2 * measure->span_bytes));
+    return MR_NO_MEMORY;
+  }
+  madvise(memory, 2 * measure->span_bytes, MADV_HUGEPAGE);
+  memset(memory, 1, 2 * measure->span_bytes);
+  measure->memory = memory;
+  return MR_OK;
+}
+
+mr_status mr_store_measure(struct mr_store *store, const struct mr_store_options *options,
+                           uint64_t bytes, struct mr_store_rates *rates_out) {
+  uint64_t span = mr_min_u64(bytes / (WARM_SPANS + 2 * ROUND_SPANS), options->capacity_bytes / 2);
+  if (options->probe_memory != NULL) {
+    span = mr_min_u64(span, options->probe_memory_bytes / 2);
+  }
+  span = mr_min_u64(span, SPAN_MOST_BYTES) / HUGE_PAGE * HUGE_PAGE;
+  if (span < SPAN_LEAST_BYTES) {
+    mr_log(MR_LOG_ERROR, "nvme probe: %llu bytes are too few to measure with",
+           (unsigned long long)bytes);
+    return MR_INVALID;
+  }
+  struct measure *measure = mr_allocate(1, sizeof *measure);
+  if (measure == NULL) {
+    return MR_NO_MEMORY;
+  }
+  measure->store = store;
+  measure->span_bytes = span;
+  bool own_memory = false;
+  mr_status status = find_memory(measure, options, &own_memory);
+  if (status != MR_OK) {
+    goto fail_measure;
+  }
+  status = mr_store_extent_create(store, span, "probe in", &measure->extents[0]);
+  if (status != MR_OK) {
+    goto fail_memory;
+  }
+  status = mr_store_extent_create(store, span, "probe out", &measure->extents[1]);
+  if (status != MR_OK) {
+    goto fail_extent;
+  }
+  status = measure_spans(measure, bytes, options, rates_out);
+  mr_store_extent_destroy(store, measure->extents[1]);
+fail_extent:
+  mr_store_extent_destroy(store, measure->extents[0]);
+fail_memory:
+  /* After a time-out the kernel may still write there. */
+  if (own_memory && status != MR_TIMEOUT) {
+    munmap(measure->memory, 2 * span);
+  }
+fail_measure:
+  free(measure);
+  return status;
+}
+
+static mr_status probe_paths(const struct mr_store_options *options, uint64_t bytes,
+                             struct mr_store_rates *rates_out) {
+  struct mr_store_options asked = *options;
+  asked.capacity_bytes = 2 * SPAN_MOST_BYTES;
+  asked.mode = MR_STORE_STAGED; /* no probe at creation */
+  struct mr_store *store = NULL;
+  mr_status status = mr_store_create(&asked, &store);
+  if (status == MR_OK) {
+    asked.mode = options->mode;
+    status = mr_store_measure(store, &asked, bytes, rates_out);
+  }
+  mr_store_destroy(store);
+  return status;
+}
+
+mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
+                         struct mr_store_rates *rates_out) {
+  struct mr_store_rates rates = {0};
+  uint64_t path_bytes = bytes / 2 / mr_max_u64(1, options->path_count);
+  for (uint32_t i = 0; options->path_count > 1 && i < options->path_count; i++) {
+    struct mr_store_options alone = *options;
+    struct mr_store_rates path_rates = {0};
+    alone.path_count = 1;
+    alone.paths[0] = options->paths[i];
+    memset(alone.path_weights, 0, sizeof alone.path_weights);
+    mr_status status = probe_paths(&alone, path_bytes, &path_rates);
+    if (status != MR_OK) {
+      return status;
+    }
+    rates.path_weights[i] = path_rates.mixed_bytes_per_second;
+  }
+  struct mr_store_options together = *options;
+  memcpy(together.path_weights, rates.path_weights, sizeof rates.path_weights);
+  mr_status status = probe_paths(&together, options->path_count > 1 ? bytes / 2 : bytes, &rates);
+  if (status == MR_OK) {
+    *rates_out = rates;
+  }
+  return status;
+}
