@@ -22,35 +22,42 @@
 
 #include <memrun/memrun.h>
 
+/* The type of every matrix: float. The readable reference is also compiled with double, whose
+ * finite differences check the gradients. */
+#ifndef KERNEL_REAL
+#define KERNEL_REAL float
+#endif
+typedef KERNEL_REAL kernel_real;
+
 /* x[n,c] = wte[tokens[n],c] + wpe[n % T,c] */
 struct kernel_embed {
-  const int32_t *tokens; /* (N) each below V, checked by the data loader */
-  const float *wte;      /* (V, C) */
-  const float *wpe;      /* (>= T, C) */
-  float *x;              /* (N, C) */
+  const int32_t *tokens;  /* (N) each below V, checked by the data loader */
+  const kernel_real *wte; /* (V, C) */
+  const kernel_real *wpe; /* (>= T, C) */
+  kernel_real *x;         /* (N, C) */
   uint64_t batch, seq, width, vocab;
 };
 /* dwte[tokens[n]] += dx[n] (always adds: the head has written it), dwpe[t] (+)= sum over batch of
  * dx; rows of wpe from T to `positions` get 0 unless accumulate. */
 struct kernel_embed_backward {
   const int32_t *tokens;
-  const float *dx; /* (N, C) */
-  float *dwte;     /* (V, C) in place */
-  float *dwpe;     /* (positions, C) */
+  const kernel_real *dx; /* (N, C) */
+  kernel_real *dwte;     /* (V, C) in place */
+  kernel_real *dwpe;     /* (positions, C) */
   uint64_t batch, seq, width, vocab, positions;
   bool accumulate; /* of dwpe */
 };
 
 /* y = (x - mean) * rstd * gamma + beta over each row; eps 1e-5; the variance is biased. */
 struct kernel_layernorm {
-  const float *x, *gamma, *beta; /* (N, C), (C), (C) */
-  float *y, *mean, *rstd;        /* (N, C), (N), (N) */
+  const kernel_real *x, *gamma, *beta; /* (N, C), (C), (C) */
+  kernel_real *y, *mean, *rstd;        /* (N, C), (N), (N) */
   uint64_t rows, width;
 };
 struct kernel_layernorm_backward {
-  const float *dy, *x, *gamma, *mean, *rstd;
-  float *dx;             /* (N, C) */
-  float *dgamma, *dbeta; /* (C) */
+  const kernel_real *dy, *x, *gamma, *mean, *rstd;
+  kernel_real *dx;             /* (N, C) */
+  kernel_real *dgamma, *dbeta; /* (C) */
   uint64_t rows, width;
   bool accumulate_dx, accumulate; /* accumulate: of dgamma and dbeta */
 };
@@ -60,10 +67,10 @@ struct kernel_layernorm_backward {
  * activated = gelu_tanh(y). Weights are (in, out), as Hugging Face's Conv1D keeps them.
  */
 struct kernel_linear {
-  const float *x, *w, *bias; /* (N, K), (K, M), (M) or NULL */
-  const float *residual;     /* (N, M) or NULL; may be y itself */
-  float *y;                  /* (N, M) */
-  float *activated;          /* (N, M) or NULL */
+  const kernel_real *x, *w, *bias; /* (N, K), (K, M), (M) or NULL */
+  const kernel_real *residual;     /* (N, M) or NULL; may be y itself */
+  kernel_real *y;                  /* (N, M) */
+  kernel_real *activated;          /* (N, M) or NULL */
   uint64_t rows, in, out;
 };
 /*
@@ -72,17 +79,17 @@ struct kernel_linear {
  * dy; dbias (+)= column sums of dy.
  */
 struct kernel_linear_backward {
-  const float *dy, *x, *w;    /* (N, M), (N, K), (K, M) */
-  const float *preactivation; /* (N, K) or NULL; excludes accumulate_dx */
-  float *dx, *dw, *dbias;     /* (N, K), (K, M), (M) or NULL */
+  const kernel_real *dy, *x, *w;    /* (N, M), (N, K), (K, M) */
+  const kernel_real *preactivation; /* (N, K) or NULL; excludes accumulate_dx */
+  kernel_real *dx, *dw, *dbias;     /* (N, K), (K, M), (M) or NULL */
   uint64_t rows, in, out;
   bool accumulate_dx, accumulate; /* accumulate: of dw and dbias */
 };
 
 /* activated = gelu_tanh(x): the op that recompute clones. */
 struct kernel_gelu {
-  const float *x;
-  float *activated;
+  const kernel_real *x;
+  kernel_real *activated;
   uint64_t count;
 };
 
@@ -92,14 +99,14 @@ struct kernel_gelu {
  * of exponentials of the scaled scores.
  */
 struct kernel_attention {
-  const float *qkv; /* (N, 3C) */
-  float *out;       /* (N, C) */
-  float *lse;       /* (batch, H, T) */
+  const kernel_real *qkv; /* (N, 3C) */
+  kernel_real *out;       /* (N, C) */
+  kernel_real *lse;       /* (batch, H, T) */
   uint64_t batch, seq, width, heads;
 };
 struct kernel_attention_backward {
-  const float *dout, *qkv, *out, *lse;
-  float *dqkv; /* (N, 3C) */
+  const kernel_real *dout, *qkv, *out, *lse;
+  kernel_real *dqkv; /* (N, 3C) */
   uint64_t batch, seq, width, heads;
 };
 
@@ -110,10 +117,10 @@ struct kernel_attention_backward {
  * x. The loss sum is kept in double.
  */
 struct kernel_head {
-  const float *x, *wte;   /* (N, C), (V, C) */
-  const int32_t *targets; /* (N) */
-  double *loss;           /* (1) */
-  float *dx, *dwte;       /* (N, C), (V, C); untouched where evaluate */
+  const kernel_real *x, *wte; /* (N, C), (V, C) */
+  const int32_t *targets;     /* (N) */
+  double *loss;               /* (1) */
+  kernel_real *dx, *dwte;     /* (N, C), (V, C); untouched where evaluate */
   uint64_t rows, width, vocab;
   double scale;
   bool accumulate_loss, accumulate, evaluate; /* accumulate: of dwte */
@@ -121,7 +128,7 @@ struct kernel_head {
 
 /* *out = sum of g^2 in double, in a fixed order. */
 struct kernel_sum_squares {
-  const float *g;
+  const kernel_real *g;
   double *out;
   uint64_t count;
 };
@@ -132,11 +139,11 @@ struct kernel_sum_squares {
  * correction1) / (sqrt(v / correction2) + eps) + lr * weight_decay * p (of the old p).
  */
 struct kernel_adamw {
-  float *p;       /* range of the parameter, in place */
-  const float *g; /* the same range of the gradient */
-  float *m, *v;   /* in place */
+  kernel_real *p;       /* range of the parameter, in place */
+  const kernel_real *g; /* the same range of the gradient */
+  kernel_real *m, *v;   /* in place */
   uint64_t count;
-  const float *grad_scale; /* (1), or NULL for 1 */
+  const kernel_real *grad_scale; /* (1), or NULL for 1 */
   float lr, beta1, beta2, eps, weight_decay;
   float correction1, correction2; /* 1 - beta^step */
 };

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ops of the kernel tables as trials: shapes, data, guards. */
+#include "tests/unit/kernels_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 256u
+#define GUARD       0xa5
+
+static struct trial_buffer *trial_allocate(struct trial *t, uint64_t bytes) {
+  assert_true(t->buffer_count < TRIAL_BUFFERS);
+  struct trial_buffer *buffer = &t->buffers[t->buffer_count++];
+  uint64_t before = 64 * (t->lines * (t->buffer_count % 7 + 1));
+  uint64_t whole = mr_round_up(before + bytes + GUARD_BYTES, 64);
+  *buffer = (struct trial_buffer){.allocation = aligned_alloc(64, whole), .bytes = bytes};
+  assert_non_null(buffer->allocation);
+  memset(buffer->allocation, GUARD, whole);
+  buffer->data = buffer->allocation + before;
+  return buffer;
+}
+
+/* Close enough to a normal distribution: the sum of four uniform numbers. */
+static float draw(struct trial *t, double deviation) {
+  double sum = 0;
+  for (int i = 0; i < 4; i++) {
+    sum += mr_random_unit(&t->random) - 0.5;
+  }
+  return (float)(sum * sqrt(3.0) * deviation);
+}
+
+static float *input(struct trial *t, uint64_t count, double deviation) {
+  float *data = (float *)(void *)trial_allocate(t, count * sizeof(float))->data;
+  for (uint64_t i = 0; i < count; i++) {
+    data[i] = draw(t, deviation);
+  }
+  return data;
+}
+
+/* Outputs start with data too, which accumulating ops add to and others must overwrite. */
+static float *output(struct trial *t, uint64_t count, const char *name) {
+  float *data = input(t, count, 1.0);
+  t->buffers[t->buffer_count - 1].output = name;
+  return data;
+}
+
+static double *output_double(struct trial *t, const char *name) {
+  struct trial_buffer *buffer = trial_allocate(t, sizeof(double));
+  double *data = (double *)(void *)buffer->data;
+  *data = 0.25;
+  buffer->output = name;
+  buffer->is_double = true;
+  return data;
+}
+
+static int32_t *tokens(struct trial *t, uint64_t count, uint64_t vocab) {
+  int32_t *data = (int32_t *)(void *)trial_allocate(t, count * sizeof(int32_t))->data;
+  for (uint64_t i = 0; i < count; i++) {
+    data[i] = (int32_t)mr_random_below(&t->random, vocab);
+  }
+  return data;
+}
+
+static void *scratch(struct trial *t, uint64_t bytes) {
+  struct trial_buffer *buffer = trial_allocate(t, bytes);
+  memset(buffer->data, 0xff, bytes);
+  return buffer->data;
+}
+
+static uint64_t between(struct trial *t, uint64_t low, uint64_t high) {
+  return low + mr_random_below(&t->random, high - low + 1);
+}
+
+static bool coin(struct trial *t) {
+  return mr_random_below(&t->random, 2) == 1;
+}
+
+/* Sizes at and around the vectors' and tiles' widths as well as any. */
+static uint64_t size(struct trial *t, uint64_t most) {
+  static const uint16_t edges[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 127, 129};
+  uint64_t edge = edges[mr_random_below(&t->random, MR_COUNT_OF(edges))];
+  return coin(t) && edge <= most ? edge : between(t, 1, most);
+}
+
+static uint64_t most(const struct trial *t) {
+  return t->large ? 400 : 130;
+}
+
+static void run_embed(struct trial *t) {
+  uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
+  uint64_t vocab = between(t, 1, 60);
+  struct kernel_embed op = {.batch = batch, .seq = seq, .width = width, .vocab = vocab};
+  op.tokens = tokens(t, batch * seq, vocab);
+  op.wte = input(t, vocab * width, 1);
+  op.wpe = input(t, seq * width, 1);
+  op.x = output(t, batch * seq * width, "x");
+  assert_int_equal(t->table->embed(t->team, &op), MR_OK);
+}
+
+static void run_embed_backward(struct trial *t) {
+  uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
+  uint64_t vocab = between(t, 1, 60), positions = seq + between(t, 0, 5);
+  struct kernel_embed_backward op = {.batch = batch,
+                                     .seq = seq,
+                                     .width = width,
+                                     .vocab = vocab,
+                                     .positions = positions,
+                                     .accumulate = coin(t)};
+  op.tokens = tokens(t, batch * seq, vocab);
+  op.dx = input(t, batch * seq * width, 1);
+  op.dwte = output(t, vocab * width, "dwte");
+  op.dwpe = output(t, positions * width, "dwpe");
+  uint64_t bytes =
+      kernel_embed_backward_scratch_bytes(batch * seq, width, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->embed_backward(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_layernorm(struct trial *t) {
+  uint64_t rows = size(t, most(t)), width = size(t, 3 * most(t));
+  struct kernel_layernorm op = {.rows = rows, .width = width};
+  op.x = input(t, rows * width, 3);
+  op.gamma = input(t, width, 1);
+  op.beta = input(t, width, 1);
+  op.y = output(t, rows * width, "y");
+  op.mean = output(t, rows, "mean");
+  op.rstd = output(t, rows, "rstd");
+  assert_int_equal(t->table->layernorm(t->team, &op), MR_OK);
+}
+
+static void run_layernorm_backward(struct trial *t) {
+  uint64_t rows = size(t, t->large ? 3000 : 130), width = size(t, most(t));
+  struct kernel_layernorm_backward op = {
+      .rows = rows, .width = width, .accumulate_dx = coin(t), .accumulate = coin(t)};
+  op.dy = input(t, rows * width, 1);
+  op.x = input(t, rows * width, 1);
+  op.gamma = input(t, width, 1);
+  op.mean = input(t, rows, 0.1);
+  op.rstd = input(t, rows, 1);
+  op.dx = output(t, rows * width, "dx");
+  op.dgamma = output(t, width, "dgamma");
+  op.dbeta = output(t, width, "dbeta");
+  uint64_t bytes =
+      kernel_layernorm_backward_scratch_bytes(rows, width, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->layernorm_backward(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_linear(struct trial *t) {
+  uint64_t rows = size(t, most(t)), in = size(t, most(t)), out = size(t, 2 * most(t));
+  struct kernel_linear op = {.rows = rows, .in = in, .out = out};
+  op.x = input(t, rows * in, 1);
+  op.w = input(t, in * out, 1 / sqrt((double)in));
+  op.bias = coin(t) ? input(t, out, 1) : NULL;
+  const float *residual = input(t, rows * out, 1);
+  op.y = output(t, rows * out, "y");
+  uint64_t kind = mr_random_below(&t->random, 3);
+  op.residual = kind == 0 ? NULL : kind == 1 ? residual : op.y;
+  op.activated = coin(t) ? output(t, rows * out, "activated") : NULL;
+  uint64_t bytes = kernel_linear_scratch_bytes(rows, in, out, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->linear(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_linear_backward(struct trial *t) {
+  uint64_t rows = size(t, most(t)), in = size(t, most(t)), out = size(t, 2 * most(t));
+  struct kernel_linear_backward op = {.rows = rows, .in = in, .out = out, .accumulate = coin(t)};
+  op.dy = input(t, rows * out, 1);
+  op.x = input(t, rows * in, 1);
+  op.w = input(t, in * out, 1 / sqrt((double)out));
+  op.preactivation = coin(t) ? input(t, rows * in, 2) : NULL;
+  op.accumulate_dx = op.preactivation == NULL && coin(t);
+  op.dx = output(t, rows * in, "dx");
+  op.dw = output(t, in * out, "dw");
+  op.dbias = coin(t) ? output(t, out, "dbias") : NULL;
+  uint64_t bytes =
+      kernel_linear_backward_scratch_bytes(rows, in, out, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->linear_backward(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_gelu(struct trial *t) {
+  uint64_t count = size(t, t->large ? 100000 : 130);
+  struct kernel_gelu op = {.count = count};
+  op.x = input(t, count, 3);
+  op.activated = output(t, count, "activated");
+  assert_int_equal(t->table->gelu(t->team, &op), MR_OK);
+}
+
+static void run_attention(struct trial *t) {
+  uint64_t batch = between(t, 1, 3), seq = size(t, t->large ? 200 : 130);
+  uint64_t heads = between(t, 1, 4), width = heads * size(t, 70);
+  struct kernel_attention op = {.batch = batch, .seq = seq, .width = width, .heads = heads};
+  op.qkv = input(t, batch * seq * 3 * width, 1);
+  op.out = output(t, batch * seq * width, "out");
+  op.lse = output(t, batch * heads * seq, "lse");
+  uint64_t bytes =
+      kernel_attention_scratch_bytes(batch, seq, width, heads, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->attention(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_attention_backward(struct trial *t) {
+  uint64_t batch = between(t, 1, 3), seq = size(t, t->large ? 200 : 130);
+  uint64_t heads = between(t, 1, 4), width = heads * size(t, 70);
+  float *qkv = input(t, batch * seq * 3 * width, 1);
+  float *out = input(t, batch * seq * width, 0), *lse = input(t, batch * heads * seq, 0);
+  struct kernel_attention forward = {.qkv = qkv,
+                                     .out = out,
+                                     .lse = lse,
+                                     .batch = batch,
+                                     .seq = seq,
+                                     .width = width,
+                                     .heads = heads};
+  assert_int_equal(kernel_reference()->attention(t->team, &forward, NULL), MR_OK);
+  struct kernel_attention_backward op = {.qkv = qkv,
+                                         .out = out,
+                                         .lse = lse,
+                                         .batch = batch,
+                                         .seq = seq,
+                                         .width = width,
+                                         .heads = heads};
+  op.dout = input(t, batch * seq * width, 1);
+  op.dqkv = output(t, batch * seq * 3 * width, "dqkv");
+  uint64_t bytes = kernel_attention_backward_scratch_bytes(batch, seq, width, heads,
+                                                           mr_team_thread_count(t->team));
+  assert_int_equal(t->table->attention_backward(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_head(struct trial *t) {
+  static const uint64_t vocabs[] = {1, 2, 17, 64, 65, 200, 256, 777, 1000};
+  uint64_t rows = size(t, most(t)), width = size(t, 100);
+  uint64_t vocab = vocabs[mr_random_below(&t->random, MR_COUNT_OF(vocabs))];
+  if (t->large && coin(t)) rows = between(t, 1000, 1100), width = between(t, 1, 8);
+  struct kernel_head op = {.rows = rows,
+                           .width = width,
+                           .vocab = vocab,
+                           .scale = 1.0 / (double)rows,
+                           .accumulate_loss = coin(t),
+                           .accumulate = coin(t),
+                           .evaluate = mr_random_below(&t->random, 4) == 0};
+  op.x = input(t, rows * width, 1);
+  op.wte = input(t, vocab * width, 1);
+  op.targets = tokens(t, rows, vocab);
+  op.loss = output_double(t, "loss");
+  op.dx = output(t, rows * width, "dx");
+  op.dwte = output(t, vocab * width, "dwte");
+  uint64_t bytes = kernel_head_scratch_bytes(rows, width, vocab, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->head(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_sum_squares(struct trial *t) {
+  uint64_t count = size(t, t->large ? 200000 : 130);
+  struct kernel_sum_squares op = {.count = count};
+  op.g = input(t, count, coin(t) ? 1 : 1e-25);
+  op.out = output_double(t, "sum");
+  uint64_t bytes = kernel_sum_squares_scratch_bytes(count, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->sum_squares(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_adamw(struct trial *t) {
+  uint64_t count = size(t, t->large ? 200000 : 130), step = between(t, 1, 1000);
+  struct kernel_adamw op = {.count = count,
+                            .lr = 1e-2f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .eps = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .correction1 = (float)(1 - pow(0.9, (double)step)),
+                            .correction2 = (float)(1 - pow(0.999, (double)step))};
+  op.g = input(t, count, 1e-3);
+  op.p = output(t, count, "p");
+  op.m = output(t, count, "m");
+  op.v = output(t, count, "v");
+  for (uint64_t i = 0; i < count; i++) {
+    op.v[i] = fabsf(op.v[i]);
+  }
+  float *grad_scale = input(t, 1, 1);
+  op.grad_scale = coin(t) ? grad_scale : NULL;
+  assert_int_equal(t->table->adamw(t->team, &op), MR_OK);
+}
+
+const struct trial_op trial_ops[] = {
+    {"embed", run_embed, 1e-6},
+    {"embed_backward", run_embed_backward, 4e-6},
+    {"layernorm", run_layernorm, 4e-5},
+    {"layernorm_backward", run_layernorm_backward, 2e-5},
+    {"linear", run_linear, 1e-5},
+    {"linear_backward", run_linear_backward, 2e-5},
+    {"gelu", run_gelu, 2e-6},
+    {"attention", run_attention, 2e-5},
+    {"attention_backward", run_attention_backward, 1e-4},
+    {"head", run_head, 2e-4},
+    {"sum_squares", run_sum_squares, 1e-12},
+    {"adamw", run_adamw, 4e-6},
+};
+const uint32_t trial_op_count = MR_COUNT_OF(trial_ops);
+
+void trial_run(struct trial *t, const struct trial_op *op, uint64_t seed) {
+  mr_random_init(&t->random, seed);
+  t->buffer_count = 0;
+  op->run(t);
+  for (uint32_t i = 0; i < t->buffer_count; i++) {
+    const struct trial_buffer *buffer = &t->buffers[i];
+    for (uint32_t j = 0; j < GUARD_BYTES; j++) {
+      if (buffer->data[buffer->bytes + j] != GUARD) {
+        fail_msg("%s %s of seed %llu wrote past the end of buffer %u", t->table->name, op->name,
+                 (unsigned long long)seed, i);
+      }
+    }
+  }
+}
+
+void trial_fini(struct trial *t) {
+  for (uint32_t i = 0; i < t->buffer_count; i++) {
+    free(t->buffers[i].allocation);
+  }
+  t->buffer_count = 0;
+}

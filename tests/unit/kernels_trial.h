@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trial runs one op of a kernel table on a shape and data drawn from a seed: two trials of one
+ * seed differ only in the table and in the addresses of their buffers. Each buffer is followed by
+ * guard bytes, scratch is exactly as large as the op asked for and starts as NaN.
+ */
+#ifndef MEMRUN_TESTS_UNIT_KERNELS_TRIAL_H
+#define MEMRUN_TESTS_UNIT_KERNELS_TRIAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "train/kernels/kernels.h"
+
+#define TRIAL_BUFFERS 24
+
+struct trial_buffer {
+  unsigned char *allocation, *data;
+  uint64_t bytes;
+  const char *output; /* its name, or NULL for inputs and scratch */
+  bool is_double;
+};
+
+struct trial {
+  const struct kernel_table *table;
+  struct mr_team *team;
+  uint64_t lines; /* of 64 bytes that buffers are moved by */
+  bool large;     /* shapes of several tiles and tasks */
+  struct mr_random random;
+  struct trial_buffer buffers[TRIAL_BUFFERS];
+  uint32_t buffer_count;
+};
+
+struct trial_op {
+  const char *name;
+  void (*run)(struct trial *trial);
+  double tolerance; /* of the largest error relative to the root mean square of an output */
+};
+
+extern const struct trial_op trial_ops[];
+extern const uint32_t trial_op_count;
+
+/* Draws, runs `op` and checks the status and the guards; trial_fini frees the buffers. */
+void trial_run(struct trial *trial, const struct trial_op *op, uint64_t seed);
+void trial_fini(struct trial *trial);
+
+#endif

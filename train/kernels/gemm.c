@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds dnnl_sgemm (oneDNN) or cblas_sgemm (OpenBLAS) with dlopen and calls it on one thread. Both
+ * are read at run time, so the program has no build or start dependency on either.
+ */
+#include "train/kernels/gemm.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/kernels/kernels.h"
+
+typedef int dnnl_sgemm_function(char transa, char transb, int64_t m, int64_t n, int64_t k,
+                                float alpha, const float *a, int64_t lda, const float *b,
+                                int64_t ldb, float beta, float *c, int64_t ldc);
+typedef void cblas_sgemm_function(int order, int transa, int transb, int m, int n, int k,
+                                  float alpha, const float *a, int lda, const float *b, int ldb,
+                                  float beta, float *c, int ldc);
+
+/* The head of dnnl_version_t, the same in every release. */
+struct dnnl_version {
+  int major, minor, patch;
+};
+
+/* The library of this process: set once by kernel_gemm_open, before threads use it. */
+static struct {
+  char name[64];
+  dnnl_sgemm_function *dnnl;
+  int (*omp_get_max_threads)(void);
+  void (*omp_set_num_threads)(int);
+  cblas_sgemm_function *cblas;
+} library;
+
+/* POSIX gives functions through dlsym's object pointer; memcpy converts without a cast. */
+static bool find_function(void *handle, const char *name, void *function_out, size_t bytes) {
+  void *symbol = dlsym(handle, name);
+  memcpy(function_out, &symbol, bytes);
+  return symbol != NULL;
+}
+
+#define FIND(handle, name, variable) find_function(handle, name, &(variable), sizeof(variable))
+
+static bool open_dnnl(void) {
+  static const char *const files[] = {"libdnnl.so.2", "libdnnl.so.3"};
+  for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) {
+    void *handle = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) continue;
+    const struct dnnl_version *(*version)(void) = NULL;
+    /* Without OpenMP's own switch the library could not be kept to one thread a tile. */
+    if (FIND(handle, "dnnl_sgemm", library.dnnl) && FIND(handle, "dnnl_version", version) &&
+        FIND(handle, "omp_get_max_threads", library.omp_get_max_threads) &&
+        FIND(handle, "omp_set_num_threads", library.omp_set_num_threads)) {
+      const struct dnnl_version *v = version();
+      snprintf(library.name, sizeof library.name, "dnnl %d.%d.%d", v->major, v->minor, v->patch);
+      return true;
+    }
+    library.dnnl = NULL;
+    dlclose(handle);
+  }
+  return false;
+}
+
+/* The OpenBLAS core type for this processor's features; NULL leaves the choice to the library. */
+static const char *openblas_core(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512cd")) {
+    return "SkylakeX";
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#endif
+  return NULL;
+}
+
+static bool open_openblas(void) {
+  /* The library reads both while it loads; 0.3.21 takes newer processors for Prescott, and its own
+   * threads would only wait beside ours. A core type that the user has set stands. */
+  const char *core = openblas_core();
+  if (core != NULL) setenv("OPENBLAS_CORETYPE", core, 0);
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  void *handle = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) return false;
+  char *(*corename)(void) = NULL, *(*config)(void) = NULL;
+  void (*set_threads)(int) = NULL;
+  if (!FIND(handle, "cblas_sgemm", library.cblas) ||
+      !FIND(handle, "openblas_get_corename", corename) ||
+      !FIND(handle, "openblas_get_config", config) ||
+      !FIND(handle, "openblas_set_num_threads", set_threads)) {
+    library.cblas = NULL;
+    dlclose(handle);
+    return false;
+  }
+  set_threads(1);
+  char product[32] = "OpenBLAS", version[16] = "?";
+  sscanf(config(), "%31s %15s", product, version);
+  snprintf(library.name, sizeof library.name, "openblas %s %s", version, corename());
+  const char *wanted = getenv("OPENBLAS_CORETYPE");
+  if (wanted != NULL && strcasecmp(wanted, corename()) != 0) {
+    mr_log(MR_LOG_WARN, "openblas runs its %s kernels, not %s as told: expect lower speed",
+           corename(), wanted);
+  }
+  return true;
+}
+
+mr_status kernel_gemm_open(const char *choice) {
+  bool automatic = strcmp(choice, "auto") == 0;
+  bool dnnl = automatic || strcmp(choice, "dnnl") == 0;
+  bool openblas = automatic || strcmp(choice, "openblas") == 0;
+  if (!dnnl && !openblas) {
+    mr_log(MR_LOG_ERROR, "unknown matrix library '%s': use auto, dnnl or openblas", choice);
+    return MR_INVALID;
+  }
+  if (library.name[0] != '\0') {
+    bool same = automatic || strncmp(library.name, choice, strlen(choice)) == 0;
+    if (!same) {
+      mr_log(MR_LOG_ERROR, "this process already uses %s; %s can be chosen in a new one",
+             library.name, choice);
+    }
+    return same ? MR_OK : MR_INVALID;
+  }
+  /* oneDNN before OpenBLAS: faster at the tiles of every shape in bench/results/compute.txt. */
+  if (dnnl && open_dnnl()) return MR_OK;
+  if (openblas && open_openblas()) return MR_OK;
+  mr_log(MR_LOG_ERROR,
+         "no matrix library was found (tried%s%s): install libdnnl2 or "
+         "libopenblas0-pthread",
+         dnnl ? " libdnnl.so.2 libdnnl.so.3" : "", openblas ? " libopenblas.so.0" : "");
+  return MR_UNSUPPORTED;
+}
+
+const char *kernel_gemm_name(void) {
+  return library.name[0] == '\0' ? NULL : library.name;
+}
+
+mr_status gemm_ready(void) {
+  if (library.name[0] != '\0') return MR_OK;
+  mr_log(MR_LOG_ERROR, "a fast kernel ran before kernel_gemm_open chose a matrix library");
+  return MR_INVALID;
+}
+
+bool gemm_run(const struct gemm *g) {
+  float beta = g->accumulate ? 1.0f : 0.0f;
+  if (library.dnnl != NULL) {
+    /* OpenMP's thread count belongs to the calling thread: set for this call, then given back. */
+    int threads = library.omp_get_max_threads();
+    if (threads != 1) library.omp_set_num_threads(1);
+    int status =
+        library.dnnl(g->a_transposed ? 'T' : 'N', g->b_transposed ? 'T' : 'N', (int64_t)g->rows,
+                     (int64_t)g->columns, (int64_t)g->inner, 1.0f, g->a, (int64_t)g->a_stride, g->b,
+                     (int64_t)g->b_stride, beta, g->c, (int64_t)g->c_stride);
+    if (threads != 1) library.omp_set_num_threads(threads);
+    return status == 0;
+  }
+  enum { ROW_MAJOR = 101, AS_STORED = 111, TRANSPOSED = 112 };
+  library.cblas(ROW_MAJOR, g->a_transposed ? TRANSPOSED : AS_STORED,
+                g->b_transposed ? TRANSPOSED : AS_STORED, (int)g->rows, (int)g->columns,
+                (int)g->inner, 1.0f, g->a, (int)g->a_stride, g->b, (int)g->b_stride, beta, g->c,
+                (int)g->c_stride);
+  return true;
+}
+
+static uint64_t at_most(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+struct gemm gemm_part(const struct gemm *g, uint64_t row, uint64_t column, uint64_t rows,
+                      uint64_t columns) {
+  struct gemm part = *g;
+  part.rows = at_most(rows, g->rows - row);
+  part.columns = at_most(columns, g->columns - column);
+  part.a += g->a_transposed ? row : row * g->a_stride;
+  part.b += g->b_transposed ? column * g->b_stride : column;
+  part.c += row * g->c_stride + column;
+  return part;
+}
+
+static uint64_t divide_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+/*
+ * Work of a tile relative to its multiplications: the library packs rows x inner of a and inner x
+ * columns of b for each tile, which costs what 20 more rows and 20 more columns would (fitted to
+ * bench/results/compute.txt).
+ */
+#define PACKING 20.0
+
+struct gemm_tiling gemm_tile(uint64_t rows, uint64_t columns, uint32_t threads) {
+  /* Multiples of 48 columns, the width of the libraries' AVX-512 kernels. */
+  static const uint16_t tile_rows[] = {64, 96, 128, 192, 256, 384, 512, 768, 1024};
+  static const uint16_t tile_columns[] = {48, 96, 192, 384, 768};
+  struct gemm_tiling best = {0};
+  double best_time = 0;
+  for (unsigned i = 0; i < sizeof tile_rows / sizeof tile_rows[0]; i++) {
+    for (unsigned j = 0; j < sizeof tile_columns / sizeof tile_columns[0]; j++) {
+      uint64_t height = at_most(tile_rows[i], rows), width = at_most(tile_columns[j], columns);
+      uint64_t down = divide_up(rows, height), across = divide_up(columns, width);
+      double total = (double)rows * (double)columns + PACKING * (double)(rows * across) +
+                     PACKING * (double)(columns * down);
+      double tile = ((double)height + PACKING) * ((double)width + PACKING);
+      /* Threads share the work; the last tile keeps one of them while others wait. */
+      double time = total / threads + tile * (threads - 1) / threads / 4;
+      if (best.count == 0 || time < best_time) {
+        best_time = time;
+        best = (struct gemm_tiling){height, width, across, (uint32_t)(down * across)};
+      }
+    }
+  }
+  return best;
+}
+
+struct gemm gemm_tile_at(const struct gemm *g, const struct gemm_tiling *t, uint32_t index) {
+  return gemm_part(g, index / t->across * t->tile_rows, index % t->across * t->tile_columns,
+                   t->tile_rows, t->tile_columns);
+}

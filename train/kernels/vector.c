@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vector leaves, written once with the compiler's vector types of sixteen floats and compiled
+ * for each instruction set with VECTOR_TABLE naming the table (see CMakeLists.txt). A loop takes
+ * full vectors and a zero-padded tail through the same statements, so an element's bits do not
+ * depend on its place.
+ */
+#include "train/kernels/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES 16u
+
+typedef float vec __attribute__((vector_size(64)));
+typedef int32_t ivec __attribute__((vector_size(64)));
+typedef float vec_memory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float half_vec __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double dvec __attribute__((vector_size(64)));
+
+#define LEAF static inline __attribute__((always_inline))
+
+extern const struct vector_table VECTOR_TABLE;
+
+LEAF size_t part(size_t count, size_t i) {
+  return count - i < LANES ? count - i : LANES;
+}
+
+/* Tails stay out of line, so that the loops keep full vectors in registers. */
+static __attribute__((noinline)) vec load_tail(const float *p, size_t lanes) {
+  float padded[LANES] = {0};
+  memcpy(padded, p, lanes * sizeof(float));
+  return *(const vec_memory *)padded;
+}
+
+static __attribute__((noinline)) void store_tail(float *p, vec x, size_t lanes) {
+  float padded[LANES];
+  *(vec_memory *)padded = x;
+  memcpy(p, padded, lanes * sizeof(float));
+}
+
+LEAF vec load(const float *p, size_t lanes) {
+  if (lanes == LANES) return *(const vec_memory *)p;
+  return load_tail(p, lanes);
+}
+
+LEAF void store(float *p, vec x, size_t lanes) {
+  if (lanes == LANES) {
+    *(vec_memory *)p = x;
+  } else {
+    store_tail(p, x, lanes);
+  }
+}
+
+LEAF vec splat(float x) {
+  return x - (vec){0};
+}
+
+LEAF vec select(ivec mask, vec yes, vec no) {
+  return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
+
+LEAF vec smaller(vec a, vec b) {
+  return select(a < b, a, b);
+}
+
+LEAF vec larger(vec a, vec b) {
+  return select(a > b, a, b);
+}
+
+/* All ones in the first `lanes` lanes. */
+LEAF ivec first_lanes(size_t lanes) {
+  const ivec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return index < (int32_t)lanes;
+}
+
+LEAF float sum_lanes(vec x) {
+  float lane[LANES];
+  *(vec_memory *)lane = x;
+  for (unsigned half = LANES / 2; half > 0; half /= 2) {
+    for (unsigned i = 0; i < half; i++) {
+      lane[i] += lane[i + half];
+    }
+  }
+  return lane[0];
+}
+
+LEAF float largest_lane(vec x) {
+  float lane[LANES];
+  *(vec_memory *)lane = x;
+  float largest = lane[0];
+  for (unsigned i = 1; i < LANES; i++) {
+    largest = lane[i] > largest ? lane[i] : largest;
+  }
+  return largest;
+}
+
+/*
+ * exp by Cephes' expf (S. Moshier, netlib cephes/single/expf.c): x = n ln 2 + r, a polynomial in r,
+ * then 2^n through the exponent's bits; within 2 ulp. Below the smallest normal number it is 0,
+ * above the largest it stays there.
+ */
+LEAF vec vec_exp(vec x) {
+  const float low = -87.33654f, high = 88.376259f;
+  const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
+  ivec normal = ~(x < low);
+  vec clamped = smaller(larger(x, splat(low)), splat(high));
+  vec n = (clamped * 1.44269504088896341f + round_magic) - round_magic;
+  vec r = clamped - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * (r * r) + r + 1.0f;
+  ivec exponent = (__builtin_convertvector(n, ivec) + 127) << 23;
+  return (vec)((ivec)(y * (vec)exponent) & normal);
+}
+
+static void add(float *y, const float *a, const float *b, size_t count) {
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    store(y + i, load(a + i, lanes) + load(b + i, lanes), lanes);
+  }
+}
+
+static void scale(float *y, float factor, size_t count) {
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    store(y + i, load(y + i, lanes) * factor, lanes);
+  }
+}
+
+static float dot(const float *a, const float *b, size_t count) {
+  vec sum = {0};
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    sum += load(a + i, lanes) * load(b + i, lanes);
+  }
+  return sum_lanes(sum);
+}
+
+static void column_sums(float *sums, const float *x, size_t stride, size_t rows, size_t columns,
+                        bool accumulate) {
+  if (!accumulate) memset(sums, 0, columns * sizeof(float));
+  size_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float *row = x + r * stride;
+    for (size_t i = 0; i < columns; i += LANES) {
+      size_t lanes = part(columns, i);
+      vec pair0 = load(row + i, lanes) + load(row + stride + i, lanes);
+      vec pair1 = load(row + 2 * stride + i, lanes) + load(row + 3 * stride + i, lanes);
+      store(sums + i, load(sums + i, lanes) + (pair0 + pair1), lanes);
+    }
+  }
+  for (; r < rows; r++) {
+    add(sums, sums, x + r * stride, columns);
+  }
+}
+
+/* Doubles keep the squares of gradients below 1e-19, which floats would flush to zero. */
+static double sum_squares(const float *x, size_t count) {
+  dvec low = {0}, high = {0};
+  size_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    dvec a = __builtin_convertvector(*(const half_vec *)(x + i), dvec);
+    dvec b = __builtin_convertvector(*(const half_vec *)(x + i + LANES / 2), dvec);
+    low += a * a;
+    high += b * b;
+  }
+  double lane[LANES / 2], sum = 0;
+  low += high;
+  memcpy(lane, &low, sizeof lane);
+  for (unsigned j = 0; j < LANES / 2; j++) {
+    sum += lane[j];
+  }
+  for (; i < count; i++) {
+    sum += (double)x[i] * (double)x[i];
+  }
+  return sum;
+}
+
+static void layernorm(const struct vector_layernorm *row, size_t width) {
+  vec sum = {0}, squares = {0};
+  for (size_t i = 0; i < width; i += LANES) {
+    sum += load(row->x + i, part(width, i));
+  }
+  float mean = sum_lanes(sum) / (float)width;
+  for (size_t i = 0; i < width; i += LANES) {
+    size_t lanes = part(width, i);
+    vec d = load(row->x + i, lanes) - mean;
+    d = (vec)((ivec)d & first_lanes(lanes));
+    squares += d * d;
+  }
+  float rstd = 1.0f / sqrtf(sum_lanes(squares) / (float)width + 1e-5f);
+  for (size_t i = 0; i < width; i += LANES) {
+    size_t lanes = part(width, i);
+    vec normal = (load(row->x + i, lanes) - mean) * rstd;
+    store(row->y + i, normal * load(row->gamma + i, lanes) + load(row->beta + i, lanes), lanes);
+  }
+  *row->mean = mean;
+  *row->rstd = rstd;
+}
+
+static void layernorm_backward(const struct vector_layernorm_backward *row, size_t width) {
+  vec sum = {0}, sum_normal = {0};
+  float mean = row->mean, rstd = row->rstd;
+  for (size_t i = 0; i < width; i += LANES) {
+    size_t lanes = part(width, i);
+    vec dy = load(row->dy + i, lanes), normal = (load(row->x + i, lanes) - mean) * rstd;
+    vec scaled = dy * load(row->gamma + i, lanes);
+    sum += scaled;
+    sum_normal += scaled * normal; /* padded lanes: dy is 0 */
+    store(row->dgamma + i, load(row->dgamma + i, lanes) + dy * normal, lanes);
+    store(row->dbeta + i, load(row->dbeta + i, lanes) + dy, lanes);
+  }
+  float average = sum_lanes(sum) / (float)width,
+        average_normal = sum_lanes(sum_normal) / (float)width;
+  for (size_t i = 0; i < width; i += LANES) {
+    size_t lanes = part(width, i);
+    vec normal = (load(row->x + i, lanes) - mean) * rstd;
+    vec scaled = load(row->dy + i, lanes) * load(row->gamma + i, lanes);
+    vec dx = (scaled - average - normal * average_normal) * rstd;
+    if (row->accumulate_dx) dx += load(row->dx + i, lanes);
+    store(row->dx + i, dx, lanes);
+  }
+}
+
+/* gelu_tanh(x) = x / 2 (1 + tanh u) = x sigmoid(2u), 2u = x (TWO_U_1 + TWO_U_3 x^2), where
+ * u = sqrt(2 / pi) (x + 0.044715 x^3). */
+#define TWO_U_1 1.5957691216057308f
+#define TWO_U_3 0.07135481282052304f
+
+/* Beyond it sigmoid(2u) is 0 or 1 to fp32, and exp(2u) still is a normal number. */
+#define GELU_END 9.6f
+
+/* exp(-2u), with x kept in the range in which that is finite. */
+LEAF vec gelu_exponential(vec inside) {
+  return vec_exp(-inside * (TWO_U_1 + TWO_U_3 * (inside * inside)));
+}
+
+LEAF vec gelu_inside(vec x) {
+  return smaller(larger(x, splat(-GELU_END)), splat(GELU_END));
+}
+
+static void gelu(float *y, const float *x, size_t count) {
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    vec value = load(x + i, lanes);
+    store(y + i, value / (1.0f + gelu_exponential(gelu_inside(value))), lanes);
+  }
+}
+
+static void gelu_backward(float *dx, const float *x, size_t count) {
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    vec inside = gelu_inside(load(x + i, lanes));
+    vec e = gelu_exponential(inside);
+    vec sigmoid = 1.0f / (1.0f + e);
+    vec slope = TWO_U_1 + 3.0f * TWO_U_3 * (inside * inside);
+    vec derivative = sigmoid + inside * slope * (sigmoid * (e * sigmoid));
+    store(dx + i, load(dx + i, lanes) * derivative, lanes);
+  }
+}
+
+static float attention_row(float *scores, const struct vector_attention_row *row, float *lse_out) {
+  vec top = splat(scores[0]);
+  for (size_t i = 0; i < row->valid; i += LANES) {
+    size_t lanes = part(row->valid, i);
+    top = larger(top, select(first_lanes(lanes), load(scores + i, lanes), top));
+  }
+  float largest = largest_lane(top);
+  vec sum = {0};
+  for (size_t i = 0; i < row->valid; i += LANES) {
+    size_t lanes = part(row->valid, i);
+    vec p = vec_exp((load(scores + i, lanes) - largest) * row->scale);
+    p = (vec)((ivec)p & first_lanes(lanes));
+    sum += p;
+    store(scores + i, p, lanes);
+  }
+  memset(scores + row->valid, 0, (row->count - row->valid) * sizeof(float));
+  float total = sum_lanes(sum);
+  *lse_out = largest * row->scale + logf(total);
+  return total;
+}
+
+static void attention_backward_row(float *scores, float *dp, const struct vector_attention_row *row,
+                                   float lse, float delta) {
+  for (size_t i = 0; i < row->valid; i += LANES) {
+    size_t lanes = part(row->valid, i);
+    vec p = vec_exp(load(scores + i, lanes) * row->scale - lse);
+    store(scores + i, p, lanes);
+    store(dp + i, p * (load(dp + i, lanes) - delta) * row->scale, lanes);
+  }
+  memset(scores + row->valid, 0, (row->count - row->valid) * sizeof(float));
+  memset(dp + row->valid, 0, (row->count - row->valid) * sizeof(float));
+}
+
+static float sum_of_exponentials(const float *x, size_t count, float *largest_out) {
+  vec top = splat(x[0]);
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    top = larger(top, select(first_lanes(lanes), load(x + i, lanes), top));
+  }
+  float largest = largest_lane(top);
+  vec sum = {0};
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    sum += (vec)((ivec)vec_exp(load(x + i, lanes) - largest) & first_lanes(lanes));
+  }
+  *largest_out = largest;
+  return sum_lanes(sum);
+}
+
+static void softmax_scaled(float *x, size_t count, float lse, float factor) {
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    store(x + i, vec_exp(load(x + i, lanes) - lse) * factor, lanes);
+  }
+}
+
+/* Far enough ahead to cover a memory access at 28 bytes a parameter; measured by bench/adamw. */
+#define ADAMW_PREFETCH_FLOATS 256
+
+static void adamw(const struct vector_adamw *a) {
+  for (size_t i = 0; i < a->count; i += LANES) {
+    size_t lanes = part(a->count, i);
+    if (i + ADAMW_PREFETCH_FLOATS < a->count) {
+      __builtin_prefetch(a->g + i + ADAMW_PREFETCH_FLOATS, 0);
+      __builtin_prefetch(a->m + i + ADAMW_PREFETCH_FLOATS, 1);
+      __builtin_prefetch(a->v + i + ADAMW_PREFETCH_FLOATS, 1);
+      __builtin_prefetch(a->p + i + ADAMW_PREFETCH_FLOATS, 1);
+    }
+    vec g = load(a->g + i, lanes) * a->grad_scale;
+    vec m = load(a->m + i, lanes) * a->beta1 + g * (1.0f - a->beta1);
+    vec v = load(a->v + i, lanes) * a->beta2 + g * g * (1.0f - a->beta2);
+    vec root = v * a->inverse2;
+    for (unsigned lane = 0; lane < LANES; lane++) {
+      root[lane] = sqrtf(root[lane]);
+    }
+    vec p = load(a->p + i, lanes);
+    vec step = m * a->inverse1 / (root + a->eps);
+    store(a->m + i, m, lanes);
+    store(a->v + i, v, lanes);
+    store(a->p + i, p - a->decay * p - a->step_size * step, lanes);
+  }
+}
+
+const struct vector_table VECTOR_TABLE = {
+    .name = VECTOR_NAME,
+    .add = add,
+    .scale = scale,
+    .dot = dot,
+    .column_sums = column_sums,
+    .sum_squares = sum_squares,
+    .layernorm = layernorm,
+    .layernorm_backward = layernorm_backward,
+    .gelu = gelu,
+    .gelu_backward = gelu_backward,
+    .attention_row = attention_row,
+    .attention_backward_row = attention_backward_row,
+    .sum_of_exponentials = sum_of_exponentials,
+    .softmax_scaled = softmax_scaled,
+    .adamw = adamw,
+};
