@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Describes a job: its model, its footprint against its budgets, its plan. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "tools/job.h"
+
+const char *const job_tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
+const char *const job_link_names[MR_LINK_COUNT] = {"device_to_host", "host_to_device", "nvme_read",
+                                                   "nvme_write"};
+
+const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
+  static const struct {
+    double scale;
+    const char *unit;
+  } units[] = {{1, "s"}, {1e3, "ms"}, {1e6, "us"}};
+  size_t unit = seconds >= 1 || seconds <= 0 ? 0 : seconds >= 1e-3 ? 1 : 2;
+  double value = seconds * units[unit].scale;
+  int digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  snprintf(buffer->text, sizeof buffer->text, "%.*f %s", digits, value, units[unit].unit);
+  return buffer->text;
+}
+
+void job_prepare(struct cli *cli) {
+  struct mr_options *run = &cli->train.run;
+  if (run->offload == MR_OFFLOAD_NVME && cli->nvme_count == 0) {
+    cli->nvme[0].path = cli_scratch_dir();
+    cli->nvme[0].limit_bytes = MR_BUDGET_AUTO;
+    run->nvme = cli->nvme;
+    run->nvme_count = 1;
+  }
+  trainer_default_budgets(&cli->train);
+}
+
+double job_bound_seconds(const struct mr_plan_summary *summary) {
+  double bound = summary->compute_seconds;
+  for (int link = 0; link < MR_LINK_COUNT; link++) {
+    bound = fmax(bound, summary->link_seconds[link]);
+  }
+  return bound;
+}
+
+uint64_t job_memory_budget(const struct mr_plan_summary *summary) {
+  uint64_t sum = 0;
+  if (!mr_add_u64(summary->budget_bytes[MR_TIER_DEVICE], summary->budget_bytes[MR_TIER_HOST],
+                  &sum)) {
+    return UINT64_MAX;
+  }
+  return sum;
+}
+
+void job_print_model(struct output *output, const struct trainer_info *info) {
+  struct mr_size_text bytes;
+  output_text(output,
+              "model      %u layers, %u heads, %u wide, %u words: %.4g million parameters (%s)\n",
+              info->layers, info->heads, info->width, info->vocab,
+              (double)info->parameter_count / 1e6, mr_size_format(info->parameter_bytes, &bytes));
+  output_text(output, "step       %u sequences of %u tokens, %llu tokens a step; GEMM by %s\n",
+              info->batch, info->seq, (unsigned long long)info->tokens_per_step,
+              info->gemm == NULL ? "the built-in reference" : info->gemm);
+  if (info->loss_floor >= 0) {
+    output_text(output, "data       Markov source; no model can get below a loss of %.4f\n",
+                info->loss_floor);
+  }
+}
+
+void job_print_footprint(struct output *output, const struct mr_plan_summary *summary) {
+  struct mr_size_text footprint;
+  struct mr_size_text budget;
+  uint64_t memory = job_memory_budget(summary);
+  mr_size_format(summary->footprint_bytes, &footprint);
+  if (memory == UINT64_MAX || memory == 0) {
+    output_text(output, "footprint  %s; no budget\n", footprint.text);
+    return;
+  }
+  output_text(output, "footprint  %s = %.2fx the device + host budgets of %s\n", footprint.text,
+              (double)summary->footprint_bytes / (double)memory, mr_size_format(memory, &budget));
+}
+
+void job_print_forecast(struct output *output, const struct mr_plan_summary *summary) {
+  struct job_seconds predicted;
+  struct job_seconds bound;
+  output_text(output, "forecast   %s a step, bound by %s; this machine needs at least %s\n",
+              job_seconds_format(summary->predicted_seconds, &predicted), summary->bound_by,
+              job_seconds_format(job_bound_seconds(summary), &bound));
+}
+
+json_t *job_tiers_json(const uint64_t bytes[MR_TIER_COUNT]) {
+  return json_pack("{s:I, s:I, s:I}", job_tier_names[0], (json_int_t)bytes[0], job_tier_names[1],
+                   (json_int_t)bytes[1], job_tier_names[2], (json_int_t)bytes[2]);
+}
+
+json_t *job_links_json(const uint64_t bytes[MR_LINK_COUNT]) {
+  return json_pack("{s:I, s:I, s:I, s:I}", job_link_names[0], (json_int_t)bytes[0],
+                   job_link_names[1], (json_int_t)bytes[1], job_link_names[2], (json_int_t)bytes[2],
+                   job_link_names[3], (json_int_t)bytes[3]);
+}
+
+json_t *job_link_seconds_json(const double seconds[MR_LINK_COUNT]) {
+  return json_pack("{s:o, s:o, s:o, s:o}", job_link_names[0], json_number(seconds[0]),
+                   job_link_names[1], json_number(seconds[1]), job_link_names[2],
+                   json_number(seconds[2]), job_link_names[3], json_number(seconds[3]));
+}
+
+json_t *job_model_json(const struct trainer_info *info) {
+  return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}", "layers",
+                   (int)info->layers, "heads", (int)info->heads, "width", (int)info->width, "vocab",
+                   (int)info->vocab, "positions", (int)info->positions, "batch", (int)info->batch,
+                   "seq", (int)info->seq, "parameters", (json_int_t)info->parameter_count,
+                   "parameter_bytes", (json_int_t)info->parameter_bytes, "tokens_per_step",
+                   (json_int_t)info->tokens_per_step);
+}

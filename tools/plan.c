@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memrun plan: the verdict on a job, without running it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "tools/job.h"
+
+#define LARGEST_COUNT 8u
+
+static const char *const role_names[] = {
+    [MR_INPUT] = "input", [MR_PARAMETER] = "parameter",   [MR_GRADIENT] = "gradient",
+    [MR_STATE] = "state", [MR_ACTIVATION] = "activation", [MR_SCRATCH] = "scratch"};
+
+struct largest {
+  mr_tensor_id tensors[LARGEST_COUNT];
+  uint32_t count;
+};
+
+/* The largest tensors, largest first; of equals the one that was added first. */
+static void find_largest(const struct mr_graph *graph, struct largest *largest) {
+  largest->count = 0;
+  uint32_t tensor_count = mr_graph_tensor_count(graph);
+  for (mr_tensor_id tensor = 0; tensor < tensor_count; tensor++) {
+    uint64_t bytes = mr_graph_tensor_bytes(graph, tensor);
+    uint32_t place = largest->count;
+    while (place > 0 && bytes > mr_graph_tensor_bytes(graph, largest->tensors[place - 1])) {
+      place--;
+    }
+    if (place == LARGEST_COUNT) {
+      continue;
+    }
+    largest->count += largest->count < LARGEST_COUNT;
+    memmove(largest->tensors + place + 1, largest->tensors + place,
+            (largest->count - 1 - place) * sizeof largest->tensors[0]);
+    largest->tensors[place] = tensor;
+  }
+}
+
+static void print_tiers(struct output *output, const struct mr_plan_summary *summary) {
+  output_text(output, "\n%-10s %12s %12s\n", "tier", "need", "budget");
+  for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
+    struct mr_size_text need;
+    struct mr_size_text budget;
+    bool limited = summary->budget_bytes[tier] != UINT64_MAX;
+    output_text(output, "%-10s %12s %12s\n", job_tier_names[tier],
+                mr_size_format(summary->need_bytes[tier], &need),
+                limited ? mr_size_format(summary->budget_bytes[tier], &budget) : "no limit");
+  }
+}
+
+static void print_queues(struct output *output, const struct mr_plan_summary *summary) {
+  struct job_seconds seconds;
+  output_text(output, "\n%-16s %12s %12s\n", "each step", "busy", "bytes");
+  output_text(output, "%-16s %12s\n", "compute",
+              job_seconds_format(summary->compute_seconds, &seconds));
+  for (int link = 0; link < MR_LINK_COUNT; link++) {
+    struct mr_size_text bytes;
+    output_text(output, "%-16s %12s %12s\n", job_link_names[link],
+                job_seconds_format(summary->link_seconds[link], &seconds),
+                mr_size_format(summary->moved_bytes[link], &bytes));
+  }
+  struct mr_size_text kept;
+  struct mr_size_text host;
+  struct mr_size_text nvme;
+  struct mr_size_text again;
+  output_text(output,
+              "between uses: %s stay, %s go to the host, %s to NVMe, %s computed again by "
+              "%u ops\n",
+              mr_size_format(summary->kept_bytes, &kept),
+              mr_size_format(summary->host_bytes, &host),
+              mr_size_format(summary->nvme_bytes, &nvme),
+              mr_size_format(summary->recomputed_bytes, &again), summary->recomputed_op_count);
+}
+
+static void print_largest(struct output *output, const struct mr_graph *graph) {
+  struct largest largest;
+  find_largest(graph, &largest);
+  output_text(output, "\n%-40s %-12s %12s\n", "largest tensors", "role", "size");
+  for (uint32_t i = 0; i < largest.count; i++) {
+    struct mr_size_text bytes;
+    mr_tensor_id tensor = largest.tensors[i];
+    output_text(output, "%-40s %-12s %12s\n", mr_graph_tensor_name(graph, tensor),
+                role_names[mr_graph_tensor_role(graph, tensor)],
+                mr_size_format(mr_graph_tensor_bytes(graph, tensor), &bytes));
+  }
+}
+
+static json_t *largest_json(const struct mr_graph *graph) {
+  struct largest largest;
+  find_largest(graph, &largest);
+  json_t *array = json_array();
+  for (uint32_t i = 0; i < largest.count && array != NULL; i++) {
+    mr_tensor_id tensor = largest.tensors[i];
+    json_t *row = json_pack("{s:s, s:s, s:I}", "name", mr_graph_tensor_name(graph, tensor), "role",
+                            role_names[mr_graph_tensor_role(graph, tensor)], "bytes",
+                            (json_int_t)mr_graph_tensor_bytes(graph, tensor));
+    if (json_array_append_new(array, row) != 0) {
+      json_decref(array);
+      array = NULL;
+    }
+  }
+  return array;
+}
+
+/* The plan's own account of itself, as an object. */
+static json_t *details_json(const struct mr_plan *plan) {
+  char *text = NULL;
+  if (mr_plan_json(plan, &text) != MR_OK) {
+    return NULL;
+  }
+  json_t *object = json_loads(text, 0, NULL);
+  free(text);
+  return object;
+}
+
+static json_t *plan_json(const struct mr_graph *graph, const struct trainer_info *info,
+                         const struct mr_plan *plan, const struct mr_plan_summary *summary) {
+  return json_pack(
+      "{s:s, s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:o, s:o, s:s, s:o, s:o, s:o, "
+      "s:{s:I, s:I, s:I, s:I}, s:i, s:o, s:o, s:o}",
+      "event", "plan", "fits", summary->fits, "footprint_bytes",
+      (json_int_t)summary->footprint_bytes, "budget_bytes", job_tiers_json(summary->budget_bytes),
+      "need_bytes", job_tiers_json(summary->need_bytes), "smallest_device_bytes",
+      (json_int_t)summary->smallest_device_bytes, "largest_op",
+      summary->largest_op == NULL ? "" : summary->largest_op, "largest_op_bytes",
+      (json_int_t)summary->largest_op_bytes, "predicted_seconds",
+      json_number(summary->predicted_seconds), "bound_seconds",
+      json_number(job_bound_seconds(summary)), "bound_by",
+      summary->bound_by == NULL ? "" : summary->bound_by, "compute_seconds",
+      json_number(summary->compute_seconds), "link_seconds",
+      job_link_seconds_json(summary->link_seconds), "moved_bytes",
+      job_links_json(summary->moved_bytes), "between_uses_bytes", "kept",
+      (json_int_t)summary->kept_bytes, "host", (json_int_t)summary->host_bytes, "nvme",
+      (json_int_t)summary->nvme_bytes, "recomputed", (json_int_t)summary->recomputed_bytes,
+      "recomputed_ops", (int)summary->recomputed_op_count, "model", job_model_json(info),
+      "largest_tensors", largest_json(graph), "plan", details_json(plan));
+}
+
+static mr_status show(const struct cli *cli, struct output *output, const struct mr_graph *graph,
+                      const struct trainer_info *info, const struct mr_plan *plan) {
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  mr_plan_summarize(plan, &summary);
+  mr_status status = MR_OK;
+  if (cli->json) {
+    status = output_json(output, plan_json(graph, info, plan, &summary));
+  } else {
+    job_print_model(output, info);
+    job_print_footprint(output, &summary);
+    output_text(output, "verdict    %s\n", summary.fits ? "fits" : "does not fit");
+    if (summary.fits) {
+      job_print_forecast(output, &summary);
+    }
+    print_tiers(output, &summary);
+    if (summary.fits) {
+      print_queues(output, &summary);
+    }
+    print_largest(output, graph);
+    status = output_failed(output);
+  }
+  if (status == MR_OK && !summary.fits) {
+    struct mr_size_text need;
+    struct mr_size_text smallest;
+    mr_log(MR_LOG_ERROR,
+           "does not fit: %s needs %s at once; the smallest device budget that would do is %s: "
+           "--device-mem %llu",
+           summary.largest_op, mr_size_format(summary.largest_op_bytes, &need),
+           mr_size_format(summary.smallest_device_bytes, &smallest),
+           (unsigned long long)summary.smallest_device_bytes);
+    return MR_DOES_NOT_FIT;
+  }
+  return status;
+}
+
+mr_status command_plan(struct cli *cli, struct output *output) {
+  job_prepare(cli);
+  struct mr_graph *graph = NULL;
+  struct trainer_info info = {0};
+  mr_status status = trainer_graph_create(&cli->train, &graph, &info);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct mr_plan *plan = NULL;
+  status = mr_plan_create(graph, &cli->train.run, &plan);
+  if (status == MR_OK) {
+    struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+    mr_plan_summarize(plan, &summary);
+    if (cli->train.run.check_plan && summary.fits) {
+      status = mr_plan_verify(plan);
+    }
+  }
+  if (status == MR_OK) {
+    status = show(cli, output, graph, &info, plan);
+  }
+  if (status == MR_OK && cli->train.run.check_plan && !cli->json) {
+    output_text(output, "\nchecked: the verifier found no fault in the plan\n");
+  }
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+  return status;
+}

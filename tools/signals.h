@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SIGINT, SIGTERM and SIGHUP. A job that can end in order is told through the stop word, and a
+ * second signal ends the process at once; everything else ends at the first. Either way the exit
+ * status is 130. A signal that is ignored when memrun starts (nohup) stays so.
+ */
+#ifndef MEMRUN_TOOLS_SIGNALS_H
+#define MEMRUN_TOOLS_SIGNALS_H
+
+/* Begins to catch signals and ignores SIGPIPE. */
+void signals_catch(void);
+
+/* The word that becomes 1 when the job shall end. */
+volatile int *signals_stop_word(void);
+
+/* From now on the first signal sets the stop word alone. */
+void signals_end_in_order(void);
+
+#endif
