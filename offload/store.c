@@ -19,7 +19,7 @@
 #define PLACES_MAX (1ull << 31)
 /* The finest ratio between two paths in the pattern. */
 #define PATTERN_FINENESS (MR_STORE_PATTERN / MR_MAX_NVME_PATHS)
-/* How long destroy waits for a stuck transfer once the store has failed. */
+/* How long destroy waits for a stuck transfer once the store has failed, or less by the limit. */
 #define STUCK_GRACE_NS 1000000000ull
 /* What mr_store_create may move to find the faster mode, and the capacity below which that says
  * nothing. */
@@ -314,13 +314,14 @@ static void close_lane(struct mr_lane *lane) {
 /* Waits for the lane's thread; false where it is stuck. */
 static bool join_lane(struct mr_lane *lane) {
   uint64_t failed_ns = 0;
+  uint64_t grace_ns = mr_min_u64(STUCK_GRACE_NS, lane->store->timeout_ns);
   pthread_mutex_lock(&lane->lock);
   while (!lane->exited) {
     uint64_t now = mr_clock_ns();
     if (failed_ns == 0 && atomic_load(&lane->store->failed)) {
       failed_ns = now;
     }
-    if (failed_ns != 0 && now - failed_ns > STUCK_GRACE_NS) {
+    if (failed_ns != 0 && now - failed_ns > grace_ns) {
       break;
     }
     uint64_t until_ns = now + 20000000ull;

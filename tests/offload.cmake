@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(store)
+memrun_unit_test(store_faults)
+memrun_unit_test(store_refused)
