@@ -3,19 +3,29 @@
  * recompute/ says what making activations again would gain and cost, and rewrites a program so that
  * it does.
  *
- * Nouns. A *block* is the ops that the client gave one block number (a layer). In a block some
- * activations are read again after its last forward op: each is *saved* or *remade*. A *choice* is
- * a set of remade tensors in which everything that a remade tensor needs is saved, remade too, or
- * lives anyway. The *menu* of a block lists choices from "save all" to "remake all that can be" in
- * the order of bytes freed; each is a minimum cut: the labelling "remake these, save those" with
- * least (seconds of ops run again + price * bytes saved) for a price of a byte, which is swept. An
- * op is remade at most once for each block, its outputs counted once, whole; ops without
- * MR_OP_REPEATABLE, ops that change a tensor in place and ops whose inputs were changed since are
- * never remade.
+ * Nouns. A *block* is the ops that the client gave one block number (a layer); its *forward ops*
+ * are those without MR_OP_TRAIN_ONLY. Some activations that they make are read again by ops with
+ * that flag (the backward pass): each is *saved* or *remade*. A *choice* is a set of ops that run
+ * again; everything that they need is saved, remade too, or lives anyway. The *menu* of a block
+ * lists choices from "save all" to the one that saves least, in the order of bytes freed; each is a
+ * minimum cut: the labelling "remake these, save those" with least (seconds of ops run again +
+ * price
+ * * bytes saved) for a price of a byte, which is swept. The last choice is MR_RECOMPUTE_FULL's:
+ * what crosses the block's border is saved, everything else that can be remade is, unless remaking
+ * it would keep more bytes alive than it frees.
  *
- * The pass appends clones of the chosen ops right before the first later op of the program that
- * needs what they make, writing to fresh tensors; later readers read those, so the original tensors
- * die after their forward readers.
+ * What can be remade. A value that only ops of its own block touch, and that no forward op changes
+ * in place. Its producer has MR_OP_REPEATABLE, changes nothing in place, writes nothing that lasts,
+ * and finds its inputs unchanged wherever the clone may go: a parameter that is updated in place at
+ * the end of the step is, one that is updated before the clone's last possible place is not.
+ *
+ * The pass puts clones of the chosen ops right before the first later op of the program that needs
+ * what they make, each at most once, writing to fresh tensors; later readers read those, so the
+ * original tensors die after their forward readers. Clones serve the backward pass alone and carry
+ * MR_OP_TRAIN_ONLY.
+ *
+ * Gradient accumulation: micro-steps that are unrolled into one program need block numbers of their
+ * own; they may share tensors.
  *
  * Not here: which choice is best for a budget; runtime/ plans with several and keeps the fastest.
  */
@@ -52,9 +62,9 @@ MR_CHECK_RESULT mr_status mr_recompute_menu_init(struct mr_recompute_menu *menu,
 void mr_recompute_menu_fini(struct mr_recompute_menu *menu);
 
 /*
- * The program with selected[b] applied to block b. Its tensors begin with all of the graph's, in
- * order, so tensor ids stay valid; its ops name their originals in clone_of. The caller destroys
- * it. MR_NO_MEMORY.
+ * The program with choice selected[b] applied to block b. Its tensors begin with all of the
+ * graph's, in order, so tensor ids stay valid. A clone names the op that it repeats in clone_of;
+ * the ops without one are the graph's, all of them, in order. The caller destroys it. MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_recompute_apply(const struct mr_recompute_menu *menu,
                                              const struct mr_graph *graph, const uint32_t *selected,
