@@ -9,7 +9,8 @@
  * op's scratch, on the device: the ops [first_op, last_op] during which its pages belong to it. An
  * *instruction* is one op on the compute queue or one move on a link's queue. A *wait* is a (queue,
  * count) pair: the instruction starts when that queue has finished so many instructions of this
- * step, or of the step before.
+ * step, or of the step before. Compute and copies run one after another; the instructions of an NVMe
+ * queue start in order and may overlap, and a count stands for a finished prefix.
  *
  * How a plan is right whatever the timing. Time is measured in ops, not in seconds: an evicted
  * tensor gives its pages up before an op e > p, a fetched one takes pages from an op j <= g on, and

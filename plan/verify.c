@@ -16,7 +16,8 @@
  * homes valid again, so what holds for one step holds for all. An evaluation step is replayed too:
  * it runs the same moves but skips ops, and must leave every persistent tensor as it was.
  *
- * Queues run in order: an instruction starts after its predecessor on the queue has finished.
+ * Instructions of the compute and copy queues run one after another. Those of the NVMe queues start
+ * in order and may overlap: many are in flight, and a count stands for a finished prefix.
  */
 #include <stdio.h>
 #include <stdlib.h>

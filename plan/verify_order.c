@@ -75,15 +75,21 @@ static void clock_join_finished(const struct mr_verifier *v, uint32_t *clock, ui
   clock[turn.queue] = clock[turn.queue] > count ? clock[turn.queue] : count;
 }
 
+/* What has surely finished when the instruction starts. Its predecessor on an NVMe queue has
+ * started by then, and need not have finished. */
 static void clock_make(struct mr_verifier *v, uint32_t step, struct mr_verify_turn turn) {
   const struct mr_instruction *instruction = &v->plan->instructions[turn.queue][turn.index];
   uint32_t number = v->queue_base[turn.queue] + turn.index;
   uint32_t *clock = v->clocks[(size_t)step * v->order_count + number];
-  if (turn.index > 0) {
-    clock_join_finished(v, clock, step, (struct mr_verify_turn){turn.queue, turn.index - 1});
-  } else if (step > 0) {
-    uint32_t last = v->plan->instruction_count[turn.queue] - 1;
-    clock_join_finished(v, clock, step - 1, (struct mr_verify_turn){turn.queue, last});
+  if (turn.index > 0 || step > 0) {
+    uint32_t before_step = turn.index > 0 ? step : step - 1;
+    uint32_t before = turn.index > 0 ? turn.index - 1 : v->plan->instruction_count[turn.queue] - 1;
+    if (mr_verify_is_nvme(turn.queue)) {
+      uint32_t started = v->queue_base[turn.queue] + before;
+      clock_join(clock, v->clocks[(size_t)before_step * v->order_count + started]);
+    } else {
+      clock_join_finished(v, clock, before_step, (struct mr_verify_turn){turn.queue, before});
+    }
   }
   for (uint32_t i = 0; i < instruction->wait_count; i++) {
     const struct mr_wait *wait = &v->plan->waits[instruction->first_wait + i];
