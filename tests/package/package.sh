@@ -34,7 +34,7 @@ step_cmake() {
   local scratch=$1 cmake=$2 example
   shift 2
   rm -rf "$scratch/consumer"
-  "$cmake" -S "$here" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$scratch/moved" \
+  "$cmake" -S "$here" -B "$scratch/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/moved" \
     -DEXAMPLES="$(IFS=';' && echo "$*")" >"$scratch/consumer.log" ||
     fail "configuring: $(tail -n 20 "$scratch/consumer.log")"
   "$cmake" --build "$scratch/consumer" >"$scratch/consumer.log" ||
@@ -71,7 +71,7 @@ step_bare() {
   "$cmake" --build "$bare" --target memrun >"$log" 2>&1 || fail "building: $(tail -n 20 "$log")"
   ! readelf -d "$bare/libmemrun.so" | grep -q liburing || fail "liburing is linked all the same"
   for feature in CUDA MPI NCCL; do
-    ! "$cmake" -S "$source" -B "$scratch/refused" -DMEMRUN_$feature=ON >"$log" 2>&1 ||
+    ! "$cmake" -S "$source" -B "$scratch/refused" -G Ninja -DMEMRUN_$feature=ON >"$log" 2>&1 ||
       fail "MEMRUN_$feature=ON was accepted"
     rm -rf "$scratch/refused"
     grep -q "MEMRUN_$feature=ON, but" "$log" || fail "no clear refusal of MEMRUN_$feature=ON"
