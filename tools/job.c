@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes a job: its model, its footprint against its budgets, its plan. */
-#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -34,12 +34,14 @@ void job_prepare(struct cli *cli) {
   trainer_default_budgets(&cli->train);
 }
 
-double job_bound_seconds(const struct mr_plan_summary *summary) {
-  double bound = summary->compute_seconds;
-  for (int link = 0; link < MR_LINK_COUNT; link++) {
-    bound = fmax(bound, summary->link_seconds[link]);
+json_t *job_plan_details(const struct mr_plan *plan) {
+  char *text = NULL;
+  if (mr_plan_json(plan, &text) != MR_OK) {
+    return NULL;
   }
-  return bound;
+  json_t *object = json_loads(text, 0, NULL);
+  free(text);
+  return object;
 }
 
 uint64_t job_memory_budget(const struct mr_plan_summary *summary) {
@@ -79,12 +81,18 @@ void job_print_footprint(struct output *output, const struct mr_plan_summary *su
               (double)summary->footprint_bytes / (double)memory, mr_size_format(memory, &budget));
 }
 
-void job_print_forecast(struct output *output, const struct mr_plan_summary *summary) {
+void job_print_forecast(struct output *output, const struct mr_plan *plan) {
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
   struct job_seconds predicted;
   struct job_seconds bound;
-  output_text(output, "forecast   %s a step, bound by %s; this machine needs at least %s\n",
-              job_seconds_format(summary->predicted_seconds, &predicted), summary->bound_by,
-              job_seconds_format(job_bound_seconds(summary), &bound));
+  mr_plan_summarize(plan, &summary);
+  json_t *details = job_plan_details(plan);
+  double least = json_number_value(json_object_get(details, "bound_seconds"));
+  json_decref(details);
+  output_text(output,
+              "forecast   %s a step, bound by %s; no plan on this machine takes less than %s\n",
+              job_seconds_format(summary.predicted_seconds, &predicted), summary.bound_by,
+              job_seconds_format(least, &bound));
 }
 
 json_t *job_tiers_json(const uint64_t bytes[MR_TIER_COUNT]) {

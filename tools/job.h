@@ -17,15 +17,15 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer);
 /* Settles what the command line left open: where NVMe is, and the budgets of the default job. */
 void job_prepare(struct cli *cli);
 
-/* The step time that this machine cannot beat: its busiest queue alone. */
-double job_bound_seconds(const struct mr_plan_summary *summary);
+/* What the library tells of a plan, as an object; NULL: out of memory. */
+json_t *job_plan_details(const struct mr_plan *plan);
 
 /* Device and host budgets, summed; UINT64_MAX where one has no limit. */
 uint64_t job_memory_budget(const struct mr_plan_summary *summary);
 
 void job_print_model(struct output *output, const struct trainer_info *info);
 void job_print_footprint(struct output *output, const struct mr_plan_summary *summary);
-void job_print_forecast(struct output *output, const struct mr_plan_summary *summary);
+void job_print_forecast(struct output *output, const struct mr_plan *plan);
 
 /* Objects with a number for each tier ("device", "host", "nvme") or link. NULL: out of memory. */
 json_t *job_tiers_json(const uint64_t bytes[MR_TIER_COUNT]);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memrun plan: the verdict on a job, without running it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -86,55 +85,17 @@ static void print_largest(struct output *output, const struct mr_graph *graph) {
   }
 }
 
-static json_t *largest_json(const struct mr_graph *graph) {
-  struct largest largest;
-  find_largest(graph, &largest);
-  json_t *array = json_array();
-  for (uint32_t i = 0; i < largest.count && array != NULL; i++) {
-    mr_tensor_id tensor = largest.tensors[i];
-    json_t *row = json_pack("{s:s, s:s, s:I}", "name", mr_graph_tensor_name(graph, tensor), "role",
-                            role_names[mr_graph_tensor_role(graph, tensor)], "bytes",
-                            (json_int_t)mr_graph_tensor_bytes(graph, tensor));
-    if (json_array_append_new(array, row) != 0) {
-      json_decref(array);
-      array = NULL;
-    }
+/* What the library tells of the plan, after the event and before the model. */
+static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *plan) {
+  json_t *details = job_plan_details(plan);
+  json_t *object = details == NULL ? NULL : json_pack("{s:s}", "event", "plan");
+  if (object != NULL && (json_object_update(object, details) != 0 ||
+                         json_object_set_new(object, "model", job_model_json(info)) != 0)) {
+    json_decref(object);
+    object = NULL;
   }
-  return array;
-}
-
-/* The plan's own account of itself, as an object. */
-static json_t *details_json(const struct mr_plan *plan) {
-  char *text = NULL;
-  if (mr_plan_json(plan, &text) != MR_OK) {
-    return NULL;
-  }
-  json_t *object = json_loads(text, 0, NULL);
-  free(text);
+  json_decref(details);
   return object;
-}
-
-static json_t *plan_json(const struct mr_graph *graph, const struct trainer_info *info,
-                         const struct mr_plan *plan, const struct mr_plan_summary *summary) {
-  return json_pack(
-      "{s:s, s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:o, s:o, s:s, s:o, s:o, s:o, "
-      "s:{s:I, s:I, s:I, s:I}, s:i, s:o, s:o, s:o}",
-      "event", "plan", "fits", summary->fits, "footprint_bytes",
-      (json_int_t)summary->footprint_bytes, "budget_bytes", job_tiers_json(summary->budget_bytes),
-      "need_bytes", job_tiers_json(summary->need_bytes), "smallest_device_bytes",
-      (json_int_t)summary->smallest_device_bytes, "largest_op",
-      summary->largest_op == NULL ? "" : summary->largest_op, "largest_op_bytes",
-      (json_int_t)summary->largest_op_bytes, "predicted_seconds",
-      json_number(summary->predicted_seconds), "bound_seconds",
-      json_number(job_bound_seconds(summary)), "bound_by",
-      summary->bound_by == NULL ? "" : summary->bound_by, "compute_seconds",
-      json_number(summary->compute_seconds), "link_seconds",
-      job_link_seconds_json(summary->link_seconds), "moved_bytes",
-      job_links_json(summary->moved_bytes), "between_uses_bytes", "kept",
-      (json_int_t)summary->kept_bytes, "host", (json_int_t)summary->host_bytes, "nvme",
-      (json_int_t)summary->nvme_bytes, "recomputed", (json_int_t)summary->recomputed_bytes,
-      "recomputed_ops", (int)summary->recomputed_op_count, "model", job_model_json(info),
-      "largest_tensors", largest_json(graph), "plan", details_json(plan));
 }
 
 static mr_status show(const struct cli *cli, struct output *output, const struct mr_graph *graph,
@@ -143,13 +104,13 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
   mr_plan_summarize(plan, &summary);
   mr_status status = MR_OK;
   if (cli->json) {
-    status = output_json(output, plan_json(graph, info, plan, &summary));
+    status = output_json(output, plan_json(info, plan));
   } else {
     job_print_model(output, info);
     job_print_footprint(output, &summary);
     output_text(output, "verdict    %s\n", summary.fits ? "fits" : "does not fit");
     if (summary.fits) {
-      job_print_forecast(output, &summary);
+      job_print_forecast(output, plan);
     }
     print_tiers(output, &summary);
     if (summary.fits) {

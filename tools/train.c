@@ -39,7 +39,7 @@ static void started(void *context, struct trainer *trainer) {
     mr_plan_summarize(mr_run_plan(run), &summary);
     job_print_model(output, info);
     job_print_footprint(output, &summary);
-    job_print_forecast(output, &summary);
+    job_print_forecast(output, mr_run_plan(run));
     if (info->first_step > 1) {
       output_text(output, "resumed    after step %llu\n",
                   (unsigned long long)(info->first_step - 1));
