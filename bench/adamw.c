@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_adamw [rounds] [threads] [million parameters]: AdamW beside an in-place vector add over the
+ * same arrays, in turns. AdamW moves 28 bytes a parameter (four reads, three writes), the add 12 an
+ * element; both are bound by memory, so their bytes per second are comparable.
+ */
+#include <stdio.h>
+
+#include "base/base.h"
+#include "bench/bench.h"
+#include "train/kernels/kernels.h"
+#include "train/kernels/vector.h"
+
+#define RANGE 65536u
+
+struct add {
+  float *y;
+  const float *x;
+  uint64_t count;
+};
+
+static void add_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct add *add = context;
+  uint64_t first = (uint64_t)task * RANGE;
+  vector_best()->add(add->y + first, add->y + first, add->x + first,
+                     mr_min_u64(RANGE, add->count - first));
+}
+
+static double time_add(struct mr_team *team, float *y, const float *x, uint64_t count) {
+  struct add add = {.y = y, .x = x, .count = count};
+  double start = mr_clock_seconds();
+  mr_team_run(team, (uint32_t)mr_div_up(count, RANGE), add_task, &add);
+  return mr_clock_seconds() - start;
+}
+
+static double time_adamw(struct mr_team *team, const struct kernel_adamw *op) {
+  double start = mr_clock_seconds();
+  mr_status status = kernel_fast()->adamw(team, op);
+  MR_ASSERT(status == MR_OK);
+  return mr_clock_seconds() - start;
+}
+
+int main(int argc, char **argv) {
+  uint32_t rounds = bench_argument(argc, argv, 1, 21, BENCH_MAX_ROUNDS);
+  uint32_t threads = bench_argument(argc, argv, 2, 2, 1024);
+  uint64_t count = 1000000ull * bench_argument(argc, argv, 3, 64, 1000);
+  struct mr_team *team = NULL;
+  if (mr_team_create(threads, &team) != MR_OK) return 2;
+  float *p = bench_floats(count, 1, true), *m = bench_floats(count, 1e-3, true);
+  float *v = bench_floats(count, 0, true), *g = bench_floats(count, 1e-3, true);
+  struct kernel_adamw op = {.p = p,
+                            .g = g,
+                            .m = m,
+                            .v = v,
+                            .count = count,
+                            .lr = 1e-6f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .eps = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .correction1 = 0.1f,
+                            .correction2 = 0.001f};
+  double adamw[BENCH_MAX_ROUNDS], add[BENCH_MAX_ROUNDS], ratio[BENCH_MAX_ROUNDS];
+  time_adamw(team, &op);
+  for (uint32_t i = 0; i < rounds; i++) {
+    double before = 12.0 * (double)count / time_add(team, p, g, count) / 1e9;
+    adamw[i] = 28.0 * (double)count / time_adamw(team, &op) / 1e9;
+    double after = 12.0 * (double)count / time_add(team, m, g, count) / 1e9;
+    add[i] = (before + after) / 2;
+    ratio[i] = adamw[i] / add[i];
+  }
+  bench_print_head(argc, argv);
+  double rate = bench_median(adamw, rounds);
+  printf("%u rounds in turns, %u threads, %llu million parameters, %s\n", rounds, threads,
+         (unsigned long long)count / 1000000, vector_best()->name);
+  printf("in-place add   %6.2f GB/s\n", bench_median(add, rounds));
+  printf("AdamW          %6.2f GB/s, %.0f million parameters/s\n", rate, rate / 28 * 1e3);
+  printf("ratio (median) %6.3f\n", bench_median(ratio, rounds));
+  bench_free(p, count);
+  bench_free(m, count);
+  bench_free(v, count);
+  bench_free(g, count);
+  mr_team_destroy(team);
+  return 0;
+}
