@@ -13,13 +13,12 @@ mr_status mr_array_reserve(void **data, uint32_t *capacity, uint64_t needed, siz
   uint64_t grown = mr_max_u64(needed, mr_max_u64(16, 2ull * *capacity));
   grown = mr_min_u64(grown, UINT32_MAX);
   uint64_t bytes = 0;
+  void *old = NULL;
   void *moved = NULL;
   /* The caller's pointer has its own type, so it is read and written as bytes. */
-  memcpy(&moved, data, sizeof moved);
+  memcpy(&old, data, sizeof old);
   if (needed <= grown && mr_mul_u64(grown, element_bytes, &bytes)) {
-    moved = realloc(moved, bytes);
-  } else {
-    moved = NULL;
+    moved = realloc(old, bytes);
   }
   if (moved == NULL) {
     mr_log(MR_LOG_ERROR, "out of memory: an array of %llu elements of %zu bytes",
