@@ -33,8 +33,6 @@ cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
 configure_file(cmake/memrun.pc.in ${PROJECT_BINARY_DIR}/memrun.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/memrun.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-if(EXISTS ${PROJECT_SOURCE_DIR}/completions/memrun.bash)
-  install(FILES completions/memrun.bash RENAME memrun
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-endif()
+install(FILES completions/memrun.bash RENAME memrun
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

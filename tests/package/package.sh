@@ -21,9 +21,12 @@ step_install() {
   mv "$scratch/first" "$scratch/moved"
   cd "$scratch/moved"
   for file in include/memrun/{memrun,graph,run,status,team}.h share/doc/memrun/LICENSE \
-    share/man/man3/memrun_{graph,run,status,team}.3; do
+    share/man/man3/memrun_{graph,run,status,team}.3 \
+    share/man/man1/memrun{,-bench,-info,-plan,-train,-verify}.1 \
+    share/bash-completion/completions/memrun bin/memrun; do
     [[ -s $file ]] || fail "$file was not installed"
   done
+  bin/memrun --version >/dev/null || fail "the installed memrun does not start"
   while read -r symbol; do
     grep -qw -- "$symbol" include/memrun/*.h || fail "libmemrun.so exports the private $symbol"
   done < <(nm -D --defined-only "$(find . -name libmemrun.so)" | awk '$2 ~ /[TDBR]/ { print $3 }')
