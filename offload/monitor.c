@@ -84,8 +84,8 @@ static void give_up_lane(struct mr_lane *lane) {
 /* The oldest transfer of the lane that is older than the limit, logged; false where none is. */
 static bool find_stuck(struct mr_lane *lane) {
   const struct mr_store *store = lane->store;
-  uint64_t now = mr_clock_ns();
   pthread_mutex_lock(&lane->lock);
+  uint64_t now = mr_clock_ns(); /* not before any slot's time that is seen here */
   const struct mr_slot *stuck = NULL;
   for (uint32_t i = 0; i < lane->slot_count; i++) {
     const struct mr_slot *slot = &lane->slots[i];

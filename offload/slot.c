@@ -65,8 +65,7 @@ static void slot_begin(struct mr_lane *lane, struct mr_slot *slot) {
     flip_bit(slot);
     slot->flipped = !slot->staged;
   }
-  uint64_t now = mr_clock_ns();
-  slot->begun_ns = slot->begun_ns == 0 ? now : slot->begun_ns;
+  slot->begun_ns = slot->begun_ns == 0 ? mr_clock_ns() : slot->begun_ns;
   pthread_mutex_lock(&lane->lock);
   slot->issued_ns = slot->begun_ns;
   pthread_mutex_unlock(&lane->lock);
