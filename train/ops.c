@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ops of the model: forward and backward. */
+#include "train/ops.h"
+
+#include <string.h>
+
+#include "train/common.h"
+#include "train/kernels/kernels.h"
+
+const struct kernel_table *op_kernels(bool reference) {
+  return reference ? kernel_reference() : kernel_fast();
+}
+
+void op_read(struct op_operands *operands, mr_tensor_id tensor) {
+  TRAIN_ASSERT(operands->input_count < MR_MAX_OPERANDS);
+  operands->inputs[operands->input_count++] = tensor;
+}
+
+void op_write(struct op_operands *operands, mr_tensor_id tensor) {
+  TRAIN_ASSERT(operands->output_count < MR_MAX_OPERANDS);
+  operands->outputs[operands->output_count++] = tensor;
+}
+
+void op_accumulate(struct op_operands *operands, mr_tensor_id tensor, bool accumulate) {
+  if (accumulate) {
+    op_read(operands, tensor);
+  }
+  op_write(operands, tensor);
+}
+
+mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, mr_op_run run,
+                    const struct op_operands *operands) {
+  desc->size_bytes = sizeof *desc;
+  desc->run[MR_BACKEND_CPU] = run;
+  desc->inputs = operands->inputs;
+  desc->input_count = operands->input_count;
+  desc->outputs = operands->outputs;
+  desc->output_count = operands->output_count;
+  mr_op_id id = 0;
+  return mr_graph_add_op(builder->graph, desc, &id);
+}
+
+/* The attributes of every op of the model; an op looks at the fields that concern it. */
+struct model_attributes {
+  struct op_shape shape;
+  uint64_t in, out; /* of a linear layer */
+  double scale;     /* of the loss */
+  bool reference;
+  bool residual, activated, preactivation; /* optional operands that are there */
+  bool accumulate, accumulate_dx, accumulate_loss;
+};
+
+static uint64_t rows_of(const struct op_shape *shape) {
+  return shape->batch * shape->seq;
+}
+
+static mr_status embed_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_embed kernel = {
+      .tokens = call->inputs[0],
+      .wte = call->inputs[1],
+      .wpe = call->inputs[2],
+      .x = call->outputs[0],
+      .batch = a->shape.batch,
+      .seq = a->shape.seq,
+      .width = a->shape.width,
+      .vocab = a->shape.vocab,
+  };
+  return op_kernels(a->reference)->embed(call->team, &kernel);
+}
+
+mr_status op_add_embed(const struct op_builder *builder, const char *name, uint32_t block,
+                       const struct op_shape *shape, const struct op_embed *op) {
+  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->tokens);
+  op_read(&operands, op->wte);
+  op_read(&operands, op->wpe);
+  op_write(&operands, op->x);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "embed.forward",
+      .signature = "bs,vc,tc->bsc",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      /* one row of each table read and one row written for each token */
+      .memory_bytes = rows_of(shape) * (3 * shape->width + 1) * sizeof(float),
+      .flags = MR_OP_REPEATABLE,
+      .block = block,
+  };
+  return op_finish(builder, &desc, embed_run, &operands);
+}
+
+static mr_status embed_backward_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_embed_backward kernel = {
+      .tokens = call->inputs[0],
+      .dx = call->inputs[1],
+      .dwte = call->outputs[0],
+      .dwpe = call->outputs[1],
+      .batch = a->shape.batch,
+      .seq = a->shape.seq,
+      .width = a->shape.width,
+      .vocab = a->shape.vocab,
+      .positions = a->shape.positions,
+      .accumulate = a->accumulate,
+  };
+  return op_kernels(a->reference)->embed_backward(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_embed_backward(const struct op_builder *builder, const char *name,
+                                const struct op_shape *shape, const struct op_embed_backward *op) {
+  struct model_attributes attributes = {
+      .shape = *shape, .reference = builder->reference, .accumulate = op->accumulate};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->tokens);
+  op_read(&operands, op->dx);
+  op_accumulate(&operands, op->dwte, true);
+  op_accumulate(&operands, op->dwpe, op->accumulate);
+  uint64_t rows = rows_of(shape);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "embed.backward",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes = kernel_embed_backward_scratch_bytes(rows, shape->width, builder->threads),
+      /* dx read for each table, a row of dwte read and written for each token, dwpe written */
+      .memory_bytes =
+          (rows * (4 * shape->width + 1) + shape->positions * shape->width) * sizeof(float),
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, embed_backward_run, &operands);
+}
+
+static mr_status layernorm_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_layernorm kernel = {
+      .x = call->inputs[0],
+      .gamma = call->inputs[1],
+      .beta = call->inputs[2],
+      .y = call->outputs[0],
+      .mean = call->outputs[1],
+      .rstd = call->outputs[2],
+      .rows = rows_of(&a->shape),
+      .width = a->shape.width,
+  };
+  return op_kernels(a->reference)->layernorm(call->team, &kernel);
+}
+
+mr_status op_add_layernorm(const struct op_builder *builder, const char *name, uint32_t block,
+                           const struct op_shape *shape, const struct op_layernorm *op) {
+  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->x);
+  op_read(&operands, op->gamma);
+  op_read(&operands, op->beta);
+  op_write(&operands, op->y);
+  op_write(&operands, op->mean);
+  op_write(&operands, op->rstd);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "layernorm.forward",
+      .signature = "bsc,c,c->bsc,bs,bs",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .flags = MR_OP_REPEATABLE,
+      .block = block,
+  };
+  return op_finish(builder, &desc, layernorm_run, &operands);
+}
+
+static mr_status layernorm_backward_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_layernorm_backward kernel = {
+      .dy = call->inputs[0],
+      .x = call->inputs[1],
+      .gamma = call->inputs[2],
+      .mean = call->inputs[3],
+      .rstd = call->inputs[4],
+      .dx = call->outputs[0],
+      .dgamma = call->outputs[1],
+      .dbeta = call->outputs[2],
+      .rows = rows_of(&a->shape),
+      .width = a->shape.width,
+      .accumulate_dx = a->accumulate_dx,
+      .accumulate = a->accumulate,
+  };
+  return op_kernels(a->reference)->layernorm_backward(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_layernorm_backward(const struct op_builder *builder, const char *name,
+                                    const struct op_shape *shape,
+                                    const struct op_layernorm_backward *op) {
+  struct model_attributes attributes = {.shape = *shape,
+                                        .reference = builder->reference,
+                                        .accumulate_dx = op->accumulate_dx,
+                                        .accumulate = op->accumulate};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->dy);
+  op_read(&operands, op->x);
+  op_read(&operands, op->gamma);
+  op_read(&operands, op->mean);
+  op_read(&operands, op->rstd);
+  op_accumulate(&operands, op->dx, op->accumulate_dx);
+  op_accumulate(&operands, op->dgamma, op->accumulate);
+  op_accumulate(&operands, op->dbeta, op->accumulate);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "layernorm.backward",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes =
+          kernel_layernorm_backward_scratch_bytes(rows_of(shape), shape->width, builder->threads),
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, layernorm_backward_run, &operands);
+}
+
+static mr_status linear_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_linear kernel = {
+      .x = call->inputs[0],
+      .w = call->inputs[1],
+      .bias = call->inputs[2],
+      .residual = a->residual ? call->inputs[3] : NULL,
+      .y = call->outputs[0],
+      .activated = a->activated ? call->outputs[1] : NULL,
+      .rows = rows_of(&a->shape),
+      .in = a->in,
+      .out = a->out,
+  };
+  return op_kernels(a->reference)->linear(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_linear(const struct op_builder *builder, const char *name, uint32_t block,
+                        const struct op_shape *shape, const struct op_linear *op) {
+  struct model_attributes attributes = {.shape = *shape,
+                                        .in = op->in,
+                                        .out = op->out,
+                                        .reference = builder->reference,
+                                        .residual = op->residual != OP_NONE,
+                                        .activated = op->activated != OP_NONE};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->x);
+  op_read(&operands, op->w);
+  op_read(&operands, op->bias);
+  if (op->residual != OP_NONE) {
+    op_read(&operands, op->residual);
+  }
+  op_write(&operands, op->y);
+  if (op->activated != OP_NONE) {
+    op_write(&operands, op->activated);
+  }
+  const char *residual_or_none = op->residual != OP_NONE ? "bsi,io,o,bso->bso" : "bsi,io,o->bso";
+  uint64_t rows = rows_of(shape);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "linear.forward",
+      .signature = op->activated != OP_NONE ? "bsi,io,o->bso,bso" : residual_or_none,
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes = kernel_linear_scratch_bytes(rows, op->in, op->out, builder->threads),
+      .flops = 2.0 * (double)rows * (double)op->in * (double)op->out,
+      .flags = MR_OP_REPEATABLE,
+      .block = block,
+  };
+  return op_finish(builder, &desc, linear_run, &operands);
+}
+
+static mr_status linear_backward_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_linear_backward kernel = {
+      .dy = call->inputs[0],
+      .x = call->inputs[1],
+      .w = call->inputs[2],
+      .preactivation = a->preactivation ? call->inputs[3] : NULL,
+      .dx = call->outputs[0],
+      .dw = call->outputs[1],
+      .dbias = call->outputs[2],
+      .rows = rows_of(&a->shape),
+      .in = a->in,
+      .out = a->out,
+      .accumulate = a->accumulate,
+  };
+  return op_kernels(a->reference)->linear_backward(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_linear_backward(const struct op_builder *builder, const char *name,
+                                 const struct op_shape *shape,
+                                 const struct op_linear_backward *op) {
+  struct model_attributes attributes = {.shape = *shape,
+                                        .in = op->in,
+                                        .out = op->out,
+                                        .reference = builder->reference,
+                                        .preactivation = op->preactivation != OP_NONE,
+                                        .accumulate = op->accumulate};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->dy);
+  op_read(&operands, op->x);
+  op_read(&operands, op->w);
+  if (op->preactivation != OP_NONE) {
+    op_read(&operands, op->preactivation);
+  }
+  op_write(&operands, op->dx);
+  op_accumulate(&operands, op->dw, op->accumulate);
+  op_accumulate(&operands, op->dbias, op->accumulate);
+  uint64_t rows = rows_of(shape);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "linear.backward",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes =
+          kernel_linear_backward_scratch_bytes(rows, op->in, op->out, builder->threads),
+      .flops = 4.0 * (double)rows * (double)op->in * (double)op->out,
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, linear_backward_run, &operands);
+}
+
+static mr_status attention_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_attention kernel = {
+      .qkv = call->inputs[0],
+      .out = call->outputs[0],
+      .lse = call->outputs[1],
+      .batch = a->shape.batch,
+      .seq = a->shape.seq,
+      .width = a->shape.width,
+      .heads = a->shape.heads,
+  };
+  return op_kernels(a->reference)->attention(call->team, &kernel, call->scratch);
+}
+
+/* Multiplications and additions of one GEMM over the causal half of batch x heads score matrices;
+ * the diagonal counts. */
+static double causal_flops(const struct op_shape *shape) {
+  double seq = (double)shape->seq;
+  return (double)shape->batch * seq * (seq + 1) * (double)shape->width;
+}
+
+mr_status op_add_attention(const struct op_builder *builder, const char *name, uint32_t block,
+                           const struct op_shape *shape, const struct op_attention *op) {
+  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->qkv);
+  op_write(&operands, op->out);
+  op_write(&operands, op->lse);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "attention.forward",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes = kernel_attention_scratch_bytes(shape->batch, shape->seq, shape->width,
+                                                      shape->heads, builder->threads),
+      .flops = 2 * causal_flops(shape),
+      .flags = MR_OP_REPEATABLE,
+      .block = block,
+  };
+  return op_finish(builder, &desc, attention_run, &operands);
+}
+
+static mr_status attention_backward_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_attention_backward kernel = {
+      .dout = call->inputs[0],
+      .qkv = call->inputs[1],
+      .out = call->inputs[2],
+      .lse = call->inputs[3],
+      .dqkv = call->outputs[0],
+      .batch = a->shape.batch,
+      .seq = a->shape.seq,
+      .width = a->shape.width,
+      .heads = a->shape.heads,
+  };
+  return op_kernels(a->reference)->attention_backward(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_attention_backward(const struct op_builder *builder, const char *name,
+                                    const struct op_shape *shape,
+                                    const struct op_attention_backward *op) {
+  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->dout);
+  op_read(&operands, op->qkv);
+  op_read(&operands, op->out);
+  op_read(&operands, op->lse);
+  op_write(&operands, op->dqkv);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "attention.backward",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes = kernel_attention_backward_scratch_bytes(
+          shape->batch, shape->seq, shape->width, shape->heads, builder->threads),
+      .flops = 5 * causal_flops(shape), /* scores again, dv, dp, dq, dk */
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, attention_backward_run, &operands);
+}
+
+static mr_status head_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_head kernel = {
+      .x = call->inputs[0],
+      .wte = call->inputs[1],
+      .targets = call->inputs[2],
+      .loss = call->outputs[0],
+      .dx = call->outputs[1],
+      .dwte = call->outputs[2],
+      .rows = rows_of(&a->shape),
+      .width = a->shape.width,
+      .vocab = a->shape.vocab,
+      .scale = a->scale,
+      .accumulate_loss = a->accumulate_loss,
+      .accumulate = a->accumulate,
+      .evaluate = call->mode == MR_STEP_EVALUATE,
+  };
+  return op_kernels(a->reference)->head(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_head(const struct op_builder *builder, const char *name,
+                      const struct op_shape *shape, const struct op_head *op) {
+  struct model_attributes attributes = {.shape = *shape,
+                                        .scale = op->scale,
+                                        .reference = builder->reference,
+                                        .accumulate = op->accumulate,
+                                        .accumulate_loss = op->accumulate_loss};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->x);
+  op_read(&operands, op->wte);
+  op_read(&operands, op->targets);
+  op_accumulate(&operands, op->loss, op->accumulate_loss);
+  op_write(&operands, op->dx);
+  op_accumulate(&operands, op->dwte, op->accumulate);
+  uint64_t rows = rows_of(shape);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "head.loss",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes =
+          kernel_head_scratch_bytes(rows, shape->width, shape->vocab, builder->threads),
+      .flops = 6.0 * (double)rows * (double)shape->width * (double)shape->vocab,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, head_run, &operands);
+}

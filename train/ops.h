@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ops of the trainer: each function adds one op to a graph, with the callback that runs the
+ * kernel, its operands, its scratch and its exact cost. Attributes are plain values without
+ * pointers. A tensor id of OP_NONE leaves an optional operand out; `accumulate` makes an output an
+ * in-place operand that the op adds to.
+ *
+ * Forward ops carry the block of their layer, so that they may be recomputed together; backward and
+ * update ops belong to no block and run in training steps alone.
+ */
+#ifndef MEMRUN_TRAIN_OPS_H
+#define MEMRUN_TRAIN_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/memrun.h>
+
+#define OP_NONE UINT32_MAX
+
+/* What all ops of a graph share. */
+struct op_builder {
+  struct mr_graph *graph;
+  uint32_t threads; /* of the team that will run them; scratch and results depend on it */
+  bool reference;   /* the readable kernels */
+};
+
+struct op_shape {
+  uint64_t batch, seq, width, heads, vocab, positions;
+};
+
+struct op_embed {
+  mr_tensor_id tokens, wte, wpe, x;
+};
+mr_status op_add_embed(const struct op_builder *builder, const char *name, uint32_t block,
+                       const struct op_shape *shape, const struct op_embed *op);
+
+struct op_embed_backward {
+  mr_tensor_id tokens, dx, dwte, dwpe; /* dwte is always added to */
+  bool accumulate;                     /* dwpe */
+};
+mr_status op_add_embed_backward(const struct op_builder *builder, const char *name,
+                                const struct op_shape *shape, const struct op_embed_backward *op);
+
+struct op_layernorm {
+  mr_tensor_id x, gamma, beta, y, mean, rstd;
+};
+mr_status op_add_layernorm(const struct op_builder *builder, const char *name, uint32_t block,
+                           const struct op_shape *shape, const struct op_layernorm *op);
+
+struct op_layernorm_backward {
+  mr_tensor_id dy, x, gamma, mean, rstd, dx, dgamma, dbeta;
+  bool accumulate_dx, accumulate; /* accumulate: dgamma and dbeta */
+};
+mr_status op_add_layernorm_backward(const struct op_builder *builder, const char *name,
+                                    const struct op_shape *shape,
+                                    const struct op_layernorm_backward *op);
+
+struct op_linear {
+  mr_tensor_id x, w, bias;
+  mr_tensor_id residual; /* or OP_NONE */
+  mr_tensor_id y;
+  mr_tensor_id activated; /* gelu(y), or OP_NONE */
+  uint64_t in, out;
+};
+mr_status op_add_linear(const struct op_builder *builder, const char *name, uint32_t block,
+                        const struct op_shape *shape, const struct op_linear *op);
+
+struct op_linear_backward {
+  mr_tensor_id dy, x, w;
+  mr_tensor_id preactivation; /* x = gelu(preactivation), and dx becomes its gradient; or OP_NONE */
+  mr_tensor_id dx, dw, dbias;
+  uint64_t in, out;
+  bool accumulate; /* dw and dbias */
+};
+mr_status op_add_linear_backward(const struct op_builder *builder, const char *name,
+                                 const struct op_shape *shape, const struct op_linear_backward *op);
+
+struct op_attention {
+  mr_tensor_id qkv, out, lse;
+};
+mr_status op_add_attention(const struct op_builder *builder, const char *name, uint32_t block,
+                           const struct op_shape *shape, const struct op_attention *op);
+
+struct op_attention_backward {
+  mr_tensor_id dout, qkv, out, lse, dqkv;
+};
+mr_status op_add_attention_backward(const struct op_builder *builder, const char *name,
+                                    const struct op_shape *shape,
+                                    const struct op_attention_backward *op);
+
+/* Head, loss and their backward pass in one op; in an evaluation step the loss alone. */
+struct op_head {
+  mr_tensor_id x, wte, targets, loss, dx, dwte;
+  double scale;
+  bool accumulate_loss, accumulate; /* accumulate: dwte */
+};
+mr_status op_add_head(const struct op_builder *builder, const char *name,
+                      const struct op_shape *shape, const struct op_head *op);
+
+/* squares[index] = sum of g^2; squares is changed in place. */
+struct op_sum_squares {
+  mr_tensor_id g, squares;
+  uint64_t count, index;
+};
+mr_status op_add_sum_squares(const struct op_builder *builder, const char *name,
+                             const struct op_sum_squares *op);
+
+/*
+ * norm = sqrt(sum of squares); where scale is not OP_NONE, scale = min(1, clip / (norm + 1e-6)), as
+ * torch.nn.utils.clip_grad_norm_ computes it.
+ */
+struct op_norm {
+  mr_tensor_id squares, norm, scale;
+  uint64_t count; /* of squares */
+  double clip;
+};
+mr_status op_add_norm(const struct op_builder *builder, const char *name, const struct op_norm *op);
+
+/* Elements of the tensor with the step's scalars, which the client writes before each step. */
+enum {
+  OP_SCALAR_LR = 0,
+  OP_SCALAR_CORRECTION1 = 1, /* 1 - beta1^step */
+  OP_SCALAR_CORRECTION2 = 2,
+  OP_SCALAR_COUNT = 3,
+};
+
+/* Updates p[first .. first + count) from the same range of g; m and v hold that range alone. */
+struct op_adamw {
+  mr_tensor_id p, g, m, v, scalars;
+  mr_tensor_id scale; /* or OP_NONE */
+  uint64_t first, count;
+  float beta1, beta2, eps, weight_decay;
+};
+mr_status op_add_adamw(const struct op_builder *builder, const char *name,
+                       const struct op_adamw *op);
+
+/* The way from a description to the graph, for the files that implement the above. */
+struct kernel_table;
+const struct kernel_table *op_kernels(bool reference);
+
+struct op_operands {
+  mr_tensor_id inputs[MR_MAX_OPERANDS], outputs[MR_MAX_OPERANDS];
+  uint32_t input_count, output_count;
+};
+void op_read(struct op_operands *operands, mr_tensor_id tensor);
+void op_write(struct op_operands *operands, mr_tensor_id tensor);
+/* An output that is an input too where `accumulate`. Such inputs come after all others. */
+void op_accumulate(struct op_operands *operands, mr_tensor_id tensor, bool accumulate);
+
+/* Adds the op; desc has everything but the operands and sizes. */
+mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, mr_op_run run,
+                    const struct op_operands *operands);
+
+#endif

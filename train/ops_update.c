@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ops that turn gradients into an update: partial norms, the norm, AdamW. */
+#include <math.h>
+
+#include "train/common.h"
+#include "train/kernels/kernels.h"
+#include "train/ops.h"
+
+#define CLIP_EPSILON 1e-6 /* torch.nn.utils.clip_grad_norm_ */
+
+struct sum_squares_attributes {
+  uint64_t count, index;
+  bool reference;
+};
+
+static mr_status sum_squares_run(const struct mr_op_call *call) {
+  const struct sum_squares_attributes *a = call->attributes;
+  double *squares = call->outputs[0];
+  struct kernel_sum_squares kernel = {
+      .g = call->inputs[0], .out = squares + a->index, .count = a->count};
+  return op_kernels(a->reference)->sum_squares(call->team, &kernel, call->scratch);
+}
+
+mr_status op_add_sum_squares(const struct op_builder *builder, const char *name,
+                             const struct op_sum_squares *op) {
+  struct sum_squares_attributes attributes = {
+      .count = op->count, .index = op->index, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->g);
+  op_accumulate(&operands, op->squares, true);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "sum_squares",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .scratch_bytes = kernel_sum_squares_scratch_bytes(op->count, builder->threads),
+      .memory_bytes = op->count * sizeof(float),
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, sum_squares_run, &operands);
+}
+
+struct norm_attributes {
+  uint64_t count;
+  double clip;
+  bool scaled;
+};
+
+static mr_status norm_run(const struct mr_op_call *call) {
+  const struct norm_attributes *a = call->attributes;
+  const double *squares = call->inputs[0];
+  double sum = 0;
+  for (uint64_t i = 0; i < a->count; i++) {
+    sum += squares[i];
+  }
+  double *norm = call->outputs[0];
+  *norm = sqrt(sum);
+  if (a->scaled) {
+    float *scale = call->outputs[1];
+    double wanted = a->clip / (*norm + CLIP_EPSILON);
+    *scale = wanted < 1 || isnan(wanted) ? (float)wanted : 1.0f;
+  }
+  return MR_OK;
+}
+
+mr_status op_add_norm(const struct op_builder *builder, const char *name,
+                      const struct op_norm *op) {
+  struct norm_attributes attributes = {
+      .count = op->count, .clip = op->clip, .scaled = op->scale != OP_NONE};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->squares);
+  op_write(&operands, op->norm);
+  if (op->scale != OP_NONE) {
+    op_write(&operands, op->scale);
+  }
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "norm",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, norm_run, &operands);
+}
+
+struct adamw_attributes {
+  uint64_t first, count;
+  float beta1, beta2, eps, weight_decay;
+  bool scaled, reference;
+};
+
+static mr_status adamw_run(const struct mr_op_call *call) {
+  const struct adamw_attributes *a = call->attributes;
+  const float *g = call->inputs[0];
+  const float *scalars = call->inputs[1];
+  float *p = call->outputs[0];
+  struct kernel_adamw kernel = {
+      .p = p + a->first,
+      .g = g + a->first,
+      .m = call->outputs[1],
+      .v = call->outputs[2],
+      .count = a->count,
+      .grad_scale = a->scaled ? call->inputs[2] : NULL,
+      .lr = scalars[OP_SCALAR_LR],
+      .beta1 = a->beta1,
+      .beta2 = a->beta2,
+      .eps = a->eps,
+      .weight_decay = a->weight_decay,
+      .correction1 = scalars[OP_SCALAR_CORRECTION1],
+      .correction2 = scalars[OP_SCALAR_CORRECTION2],
+  };
+  return op_kernels(a->reference)->adamw(call->team, &kernel);
+}
+
+mr_status op_add_adamw(const struct op_builder *builder, const char *name,
+                       const struct op_adamw *op) {
+  struct adamw_attributes attributes = {
+      .first = op->first,
+      .count = op->count,
+      .beta1 = op->beta1,
+      .beta2 = op->beta2,
+      .eps = op->eps,
+      .weight_decay = op->weight_decay,
+      .scaled = op->scale != OP_NONE,
+      .reference = builder->reference,
+  };
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->g);
+  op_read(&operands, op->scalars);
+  if (op->scale != OP_NONE) {
+    op_read(&operands, op->scale);
+  }
+  op_accumulate(&operands, op->p, true);
+  op_accumulate(&operands, op->m, true);
+  op_accumulate(&operands, op->v, true);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "adamw",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .memory_bytes = 7 * op->count * sizeof(float), /* p, m, v both ways, g read */
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, adamw_run, &operands);
+}
