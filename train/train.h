@@ -150,14 +150,16 @@ struct trainer_verification {
   uint64_t footprint_bytes;
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t different_losses, different_tensors;
-  const char *first_difference; /* a tensor's name or "loss"; NULL: none */
+  const char *first_difference; /* a tensor's name or "loss", kept in name; NULL: none */
   uint64_t first_difference_step;
+  char name[192];
 };
 
 /*
  * Runs the job without budgets and then under the options' budgets, and compares every loss, every
  * gradient norm and, at the end, every parameter and state bit for bit. The first run's results are
- * kept in an unlinked file in `scratch_dir`. MR_OK: equal; MR_MISMATCH: not.
+ * kept in an unlinked file in `scratch_dir`. MR_OK: equal; MR_MISMATCH: not. What is known is
+ * written to *verification_out in any case, which is not to be copied.
  */
 MR_CHECK_RESULT mr_status trainer_verify(const struct trainer_options *options,
                                          const char *scratch_dir, const volatile int *stop,

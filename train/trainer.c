@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trainer's life: made, stepped, evaluated, saved, destroyed. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/common.h"
+#include "train/job.h"
+#include "train/kernels/kernels.h"
+
+static void fill_info(struct trainer *trainer) {
+  const struct step_options *options = &trainer->step->options;
+  struct trainer_info *info = &trainer->info;
+  for (uint32_t i = 0; i < trainer->step->parameter_count; i++) {
+    info->parameter_count += model_parameter_at(&options->config, i).count;
+  }
+  info->parameter_bytes = info->parameter_count * sizeof(float);
+  info->layers = options->config.layers;
+  info->heads = options->config.heads;
+  info->width = options->config.width;
+  info->vocab = options->config.vocab;
+  info->positions = options->config.positions;
+  info->batch = options->batch;
+  info->seq = options->seq;
+  info->tokens_per_step = (uint64_t)options->batch * options->seq * options->grad_accum;
+  info->first_step = 1;
+  info->gemm = options->reference ? "reference" : kernel_gemm_name();
+}
+
+static mr_status build_step(struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  struct step_options step = {
+      .optimizer = {.lr = options->lr,
+                    .min_lr = options->min_lr,
+                    .beta1 = options->beta1,
+                    .beta2 = options->beta2,
+                    .eps = options->eps,
+                    .weight_decay = options->weight_decay,
+                    .clip = options->clip,
+                    .warmup = options->warmup,
+                    .decay_steps = options->decay_steps},
+      .grad_accum = options->grad_accum,
+      .threads = options->run.threads,
+      .reference = options->reference,
+  };
+  mr_status status = model_resolve(options, &step.config, &step.batch, &step.seq);
+  if (status == MR_OK && !options->reference) {
+    status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
+  }
+  if (status == MR_OK) {
+    status = step_create(&step, &trainer->step);
+  }
+  if (status == MR_OK) {
+    fill_info(trainer);
+  }
+  return status;
+}
+
+static mr_status open_data(struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  struct data_options data = {.path = options->data_path,
+                              .vocab = trainer->info.vocab,
+                              .batch = trainer->info.batch,
+                              .seq = trainer->info.seq,
+                              .seed = options->seed,
+                              .shuffle = options->shuffle,
+                              .windows = options->steps * options->grad_accum};
+  mr_status status = data_open(&data, &trainer->data);
+  if (status == MR_OK && options->eval_data_path != NULL) {
+    data.path = options->eval_data_path;
+    data.shuffle = false;
+    data.windows = options->eval_batches + (uint64_t)options->grad_accum;
+    status = data_open(&data, &trainer->eval_data);
+  }
+  if (status == MR_OK) {
+    trainer->info.loss_floor = data_loss_floor(trainer->data);
+  }
+  return status;
+}
+
+static mr_status allocate_buffers(struct trainer *trainer) {
+  uint64_t window = (uint64_t)trainer->info.batch * trainer->info.seq;
+  trainer->tokens = train_allocate(window, sizeof *trainer->tokens);
+  trainer->targets = train_allocate(window, sizeof *trainer->targets);
+  trainer->piece = aligned_alloc(4096, TRAIN_PIECE_BYTES);
+  if (trainer->piece == NULL) {
+    mr_log(MR_LOG_ERROR, "out of host memory: asked for %llu bytes",
+           (unsigned long long)TRAIN_PIECE_BYTES);
+  }
+  bool whole = trainer->tokens != NULL && trainer->targets != NULL && trainer->piece != NULL;
+  return whole ? MR_OK : MR_NO_MEMORY;
+}
+
+/* The graph and the data: everything that needs neither tiers nor a plan. */
+static mr_status prepare(const struct trainer_options *options, struct trainer **trainer_out) {
+  mr_status status = options_check(options);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct trainer *trainer = train_allocate(1, sizeof *trainer);
+  if (trainer == NULL) {
+    return MR_NO_MEMORY;
+  }
+  trainer->options = *options;
+  trainer->options.run.threads = options_threads(options);
+  status = build_step(trainer);
+  if (status == MR_OK) {
+    status = open_data(trainer);
+  }
+  if (status == MR_OK) {
+    status = allocate_buffers(trainer);
+  }
+  if (status != MR_OK) {
+    trainer_destroy(trainer);
+    return status;
+  }
+  *trainer_out = trainer;
+  return MR_OK;
+}
+
+mr_status trainer_graph_create(const struct trainer_options *options, struct mr_graph **graph_out,
+                               struct trainer_info *info_out) {
+  struct trainer *trainer = NULL;
+  mr_status status = prepare(options, &trainer);
+  if (status == MR_OK) {
+    *graph_out = step_take_graph(trainer->step);
+    *info_out = trainer->info;
+    trainer_destroy(trainer);
+  }
+  return status;
+}
+
+static mr_status draw_weights(struct trainer *trainer) {
+  const struct step *step = trainer->step;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < step->parameter_count; i++) {
+    uint64_t total = model_parameter_at(&step->options.config, i).count;
+    for (uint64_t at = 0; status == MR_OK && at < total; at += TRAIN_PIECE_ELEMENTS) {
+      uint64_t count = train_min_u64(TRAIN_PIECE_ELEMENTS, total - at);
+      model_draw(&step->options.config, trainer->options.seed, i, at, count, trainer->piece);
+      status = mr_run_write(trainer->run, step->parameters[i].tensor, at * sizeof(float),
+                            trainer->piece, count * sizeof(float));
+    }
+  }
+  return status;
+}
+
+/* Checkpoints of another run are not mixed with this one's. */
+static mr_status check_fresh(const struct trainer_options *options) {
+  if (options->checkpoint_dir == NULL || options->resume_dir != NULL) {
+    return MR_OK;
+  }
+  uint64_t *steps = NULL;
+  uint32_t count = 0;
+  mr_status status = checkpoint_list(options->checkpoint_dir, &steps, &count);
+  if (status == MR_OK && count > 0) {
+    mr_log(MR_LOG_ERROR,
+           "%s holds a checkpoint of step %llu already: go on from it with --resume %s, or give "
+           "another directory",
+           options->checkpoint_dir, (unsigned long long)steps[count - 1], options->checkpoint_dir);
+    status = MR_INVALID;
+  }
+  free(steps);
+  return status;
+}
+
+/* What can be refused before a byte is allocated or written. */
+static mr_status check_files(struct trainer *trainer, struct checkpoint *checkpoint) {
+  const struct trainer_options *options = &trainer->options;
+  mr_status status = check_fresh(options);
+  if (status == MR_OK && options->resume_dir != NULL) {
+    status = checkpoint_find(trainer, options->resume_dir, checkpoint);
+  } else if (status == MR_OK && options->init_path != NULL) {
+    status = weights_check(trainer->step, options->init_path);
+  }
+  return status;
+}
+
+static mr_status start(struct trainer *trainer, const struct checkpoint *checkpoint) {
+  const struct trainer_options *options = &trainer->options;
+  mr_status status = mr_run_create(trainer->step->graph, &options->run, &trainer->run);
+  if (status == MR_OK && options->checkpoint_dir != NULL) {
+    status = directory_prepare(options->checkpoint_dir);
+  }
+  if (status == MR_OK && options->save_dir != NULL) {
+    status = directory_prepare(options->save_dir);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  if (checkpoint->state != NULL) {
+    status = checkpoint_load(trainer, checkpoint);
+  } else if (options->init_path != NULL) {
+    status = weights_load(trainer, options->init_path);
+  } else {
+    status = draw_weights(trainer);
+  }
+  trainer->info.first_step = trainer->steps_done + 1;
+  return status;
+}
+
+mr_status trainer_create(const struct trainer_options *options, struct trainer **trainer_out) {
+  struct trainer *trainer = NULL;
+  mr_status status = prepare(options, &trainer);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct checkpoint checkpoint = {.state = NULL};
+  status = check_files(trainer, &checkpoint);
+  if (status == MR_OK) {
+    status = start(trainer, &checkpoint);
+  }
+  checkpoint_fini(&checkpoint);
+  if (status != MR_OK) {
+    trainer_destroy(trainer);
+    return status;
+  }
+  *trainer_out = trainer;
+  return MR_OK;
+}
+
+void trainer_destroy(struct trainer *trainer) {
+  if (trainer == NULL) {
+    return;
+  }
+  mr_run_destroy(trainer->run);
+  step_destroy(trainer->step);
+  data_close(trainer->data);
+  data_close(trainer->eval_data);
+  free(trainer->tokens);
+  free(trainer->targets);
+  free(trainer->piece);
+  free(trainer);
+}
+
+const struct trainer_info *trainer_get_info(const struct trainer *trainer) {
+  return &trainer->info;
+}
+
+struct mr_run *trainer_get_run(struct trainer *trainer) {
+  return trainer->run;
+}
+
+/* Reads window `window` of `source` and writes it into the inputs of a micro-step. */
+static mr_status feed(struct trainer *trainer, struct data_source *source, uint64_t window,
+                      uint32_t micro_step) {
+  uint64_t bytes = (uint64_t)trainer->info.batch * trainer->info.seq * sizeof(int32_t);
+  mr_status status = data_read(source, window, trainer->tokens, trainer->targets);
+  if (status == MR_OK) {
+    status =
+        mr_run_write(trainer->run, trainer->step->tokens[micro_step], 0, trainer->tokens, bytes);
+  }
+  if (status == MR_OK) {
+    status =
+        mr_run_write(trainer->run, trainer->step->targets[micro_step], 0, trainer->targets, bytes);
+  }
+  return status;
+}
+
+static mr_status read_double(struct trainer *trainer, mr_tensor_id tensor, double *value_out) {
+  return mr_run_read(trainer->run, tensor, 0, value_out, sizeof *value_out);
+}
+
+static mr_status feed_step(struct trainer *trainer) {
+  const struct step *step = trainer->step;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < step->options.grad_accum; i++) {
+    status = feed(trainer, trainer->data, trainer->next_window + i, i);
+  }
+  if (status == MR_OK) {
+    float scalars[OP_SCALAR_COUNT];
+    optimizer_scalars(&step->options.optimizer, trainer->steps_done + 1, scalars);
+    status = mr_run_write(trainer->run, step->optimizer.scalars, 0, scalars, sizeof scalars);
+  }
+  return status;
+}
+
+mr_status trainer_step(struct trainer *trainer, struct trainer_step *step_out) {
+  const struct step *step = trainer->step;
+  struct trainer_step result = {.step = trainer->steps_done + 1,
+                                .report = {.size_bytes = sizeof result.report}};
+  result.lr = optimizer_rate(&step->options.optimizer, result.step);
+  mr_status status = feed_step(trainer);
+  if (status == MR_OK) {
+    status = mr_run_step(trainer->run, MR_STEP_TRAIN, &result.report);
+  }
+  if (status == MR_OK) {
+    status = read_double(trainer, step->loss, &result.loss);
+  }
+  if (status == MR_OK) {
+    status = read_double(trainer, step->optimizer.norm, &result.grad_norm);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  trainer->steps_done++;
+  trainer->next_window += step->options.grad_accum;
+  double seconds = result.report.seconds;
+  result.tokens_per_second = seconds > 0 ? (double)trainer->info.tokens_per_step / seconds : 0;
+  if (!isfinite(result.loss) || !isfinite(result.grad_norm)) {
+    mr_log(MR_LOG_WARN, "step %llu: the loss is %g, the norm of its gradients %g",
+           (unsigned long long)result.step, result.loss, result.grad_norm);
+  }
+  *step_out = result;
+  return MR_OK;
+}
+
+mr_status trainer_evaluate(struct trainer *trainer, double *loss_out) {
+  struct data_source *source = trainer->eval_data != NULL ? trainer->eval_data : trainer->data;
+  uint32_t each = trainer->step->options.grad_accum;
+  uint32_t steps = (trainer->options.eval_batches + each - 1) / each;
+  double sum = 0;
+  for (uint32_t i = 0; i < steps; i++) {
+    mr_status status = MR_OK;
+    for (uint32_t j = 0; status == MR_OK && j < each; j++) {
+      uint64_t window = data_evaluation_window(source, (uint64_t)i * each + j);
+      status = feed(trainer, source, window, j);
+    }
+    double loss = 0;
+    if (status == MR_OK) {
+      status = mr_run_step(trainer->run, MR_STEP_EVALUATE, NULL);
+    }
+    if (status == MR_OK) {
+      status = read_double(trainer, trainer->step->loss, &loss);
+    }
+    if (status != MR_OK) {
+      return status;
+    }
+    sum += loss;
+  }
+  *loss_out = steps == 0 ? 0 : sum / steps;
+  return MR_OK;
+}
+
+mr_status trainer_checkpoint(struct trainer *trainer) {
+  char path[TRAIN_PATH_BYTES];
+  if (trainer->options.checkpoint_dir == NULL) {
+    mr_log(MR_LOG_ERROR, "a checkpoint needs a directory: --ckpt DIR");
+    return MR_INVALID;
+  }
+  return checkpoint_write(trainer, trainer->options.checkpoint_dir, path);
+}
+
+static mr_status replace_file(const char *temporary, const char *path) {
+  if (rename(temporary, path) != 0) {
+    int error = errno;
+    mr_log(MR_LOG_ERROR, "cannot rename %s to %s: %s", temporary, path, strerror(error));
+    return train_write_status(error);
+  }
+  return MR_OK;
+}
+
+/* The finished model replaces what was there only when both files are on the disk. */
+static mr_status save_files(struct trainer *trainer, const char *model, const char *config) {
+  struct file_sum sum;
+  char path[TRAIN_PATH_BYTES];
+  char *text = model_config_json(&trainer->step->options.config);
+  if (text == NULL) {
+    return MR_NO_MEMORY;
+  }
+  mr_status status = bundle_save(trainer, BUNDLE_MODEL, model, NULL, &sum);
+  if (status == MR_OK) {
+    status = file_create(config, text, strlen(text), &sum);
+  }
+  free(text);
+  if (status == MR_OK) {
+    status = train_path(path, trainer->options.save_dir, CHECKPOINT_MODEL);
+  }
+  if (status == MR_OK) {
+    status = replace_file(model, path);
+  }
+  if (status == MR_OK) {
+    status = train_path(path, trainer->options.save_dir, CHECKPOINT_CONFIG);
+  }
+  if (status == MR_OK) {
+    status = replace_file(config, path);
+  }
+  return status == MR_OK ? directory_sync(trainer->options.save_dir) : status;
+}
+
+mr_status trainer_save(struct trainer *trainer) {
+  char model[TRAIN_PATH_BYTES];
+  char config[TRAIN_PATH_BYTES];
+  char name[64];
+  if (trainer->options.save_dir == NULL) {
+    mr_log(MR_LOG_ERROR, "saving needs a directory: --save DIR");
+    return MR_INVALID;
+  }
+  snprintf(name, sizeof name, "%s.tmp-%ld", CHECKPOINT_MODEL, (long)getpid());
+  mr_status status = train_path(model, trainer->options.save_dir, name);
+  if (status == MR_OK) {
+    snprintf(name, sizeof name, "%s.tmp-%ld", CHECKPOINT_CONFIG, (long)getpid());
+    status = train_path(config, trainer->options.save_dir, name);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  unlink(model); /* of a dead process that had this number */
+  unlink(config);
+  status = save_files(trainer, model, config);
+  if (status != MR_OK) {
+    unlink(model);
+    unlink(config);
+  }
+  return status;
+}
