@@ -110,37 +110,43 @@ static bool op_may_repeat(const struct mr_graph *graph, const struct mr_op *op) 
 }
 
 /*
- * Decides from the last op to the first. A clone goes right before the first op that needs one of
- * its outputs: a backward op or another clone. Before the latest of these places no input may have
- * been written, whatever else is chosen.
+ * A clone goes right before the first op that needs one of its outputs: the first backward op that
+ * touches one of them, or else one of the clones that read them. 0: nobody would need it.
+ */
+static mr_op_id latest_place(const struct mr_values *v, mr_op_id k, const mr_op_id *value_latest) {
+  const struct mr_op *op = &v->graph->ops[k];
+  const uint32_t *outputs = &v->operands[v->first_operand[k] + op->input_count];
+  mr_op_id backward = MR_NO_OP;
+  mr_op_id clones = 0;
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    const struct mr_value *value = &v->values[outputs[i]];
+    if (!value->border && !value->changed) {
+      backward = value->first_train < backward ? value->first_train : backward;
+      clones = value_latest[outputs[i]] > clones ? value_latest[outputs[i]] : clones;
+    }
+  }
+  return backward != MR_NO_OP ? backward : clones;
+}
+
+/*
+ * Decides from the last op to the first, so that the clones that could read an op's outputs are
+ * known. Before the latest place of a clone no input may have been written, whatever else is
+ * chosen.
  */
 static void repeatable_find(struct mr_values *v, mr_op_id *value_latest) {
   const struct mr_graph *graph = v->graph;
   for (mr_op_id k = graph->op_count; k-- > 0;) {
     const struct mr_op *op = &graph->ops[k];
     const uint32_t *operands = &v->operands[v->first_operand[k]];
-    mr_op_id latest = 0;
-    if (!op_may_repeat(graph, op)) {
-      continue;
-    }
-    for (uint32_t i = 0; i < op->output_count; i++) {
-      uint32_t number = operands[op->input_count + i];
-      const struct mr_value *value = &v->values[number];
-      if (value->border || value->changed) {
-        continue;
-      }
-      mr_op_id needed = value->first_train == MR_NO_OP ? 0 : value->first_train;
-      needed = needed > value_latest[number] ? needed : value_latest[number];
-      latest = latest > needed ? latest : needed;
-    }
-    bool unchanged = latest > 0;
+    mr_op_id latest = op_may_repeat(graph, op) ? latest_place(v, k, value_latest) : 0;
+    v->repeatable[k] = latest > 0;
     for (uint32_t i = 0; i < op->input_count; i++) {
-      unchanged = unchanged && v->changed_at[v->first_operand[k] + i] >= latest;
+      bool unchanged = v->changed_at[v->first_operand[k] + i] >= latest;
+      v->repeatable[k] = v->repeatable[k] && unchanged;
     }
-    if (!unchanged) {
+    if (!v->repeatable[k]) {
       continue;
     }
-    v->repeatable[k] = true;
     for (uint32_t i = 0; i < op->input_count; i++) {
       mr_op_id *input = &value_latest[operands[i]];
       *input = *input > latest ? *input : latest;
