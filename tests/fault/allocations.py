@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The n-th allocation fails: every early one, then a random sample over the whole run.
+
+Takes the preloaded library after the scratch folder.
+"""
+
+import random
+import sys
+
+import common
+from common import harness
+
+EVERY = 60
+SAMPLE = 60
+
+
+class Allocations(harness.Case):
+
+    def test_each(self):
+        job = common.Job("auto", steps=2)
+        counted = harness.scratch / "count"
+        outcome = job.run("--ckpt", harness.folder("other"), resume=True,
+                          env={"LD_PRELOAD": SHIM, "FAILMALLOC_COUNT": counted})
+        self.assert_status(outcome, 0)
+        total = int(counted.read_text())
+        print("%d allocations" % total, flush=True)
+        self.assertGreater(total, EVERY)
+        source = random.Random(harness.seed())
+        numbers = list(range(1, EVERY + 1))
+        numbers += sorted(source.sample(range(EVERY + 1, total + 1),
+                                        min(SAMPLE, total - EVERY)))
+        for number in numbers:
+            outcome = job.run("--ckpt", harness.folder("other"), resume=True,
+                              env={"LD_PRELOAD": SHIM, "FAILMALLOC": number})
+            with self.subTest(number=number):
+                if outcome.status == 0:
+                    self.assertEqual(outcome.events("done")[0]["losses"], job.losses)
+                else:
+                    self.assert_fails(outcome, harness.DOES_NOT_FIT, "memory")
+        job.check_resumes(self)
+
+
+if __name__ == "__main__":
+    SHIM = sys.argv.pop(3)
+    harness.main()

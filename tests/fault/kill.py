@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 at random moments, also within checkpoints: the run goes on to the same end.
+
+Each chain is one job that is killed several times and each time resumed. Every step line of every
+life must be that of a run which was never killed, and the saved weights at the end too.
+"""
+
+import json
+import random
+import subprocess
+import time
+
+import common
+from common import harness
+
+CHAINS = 10
+KILLS = 5  # of each chain
+STEPS = 24
+
+
+class Kill(harness.Case):
+
+    def arguments(self, path, resume):
+        footprint, smallest = self.sizes
+        found = ["train", "--json", *common.MODEL, "--steps", STEPS, "--offload", "nvme", "--nvme",
+                 harness.scratch / "nvme", "--device-mem",
+                 max(65536, smallest + (footprint - smallest) // 4), "--host-mem", "0",
+                 "--ckpt", path / "ckpt", "--ckpt-every", "1", "--save", path / "save"]
+        return found + (["--resume", path / "ckpt"] if resume else [])
+
+    def resumes(self, path):
+        """Whether a checkpoint was finished; a name with .tmp is one that was not."""
+        ckpt = path / "ckpt"
+        return ckpt.exists() and any(each.suffix == "" for each in ckpt.iterdir())
+
+    def check_lines(self, out):
+        """Whole lines only: the last may be cut off."""
+        lines = out.split("\n")[:-1]
+        steps = [json.loads(line) for line in lines]
+        for event in steps:
+            if event["event"] == "step":
+                self.assertEqual((event["loss"], event["grad_norm"]),
+                                 self.expected[event["step"]], event["step"])
+        return len([event for event in steps if event["event"] == "step"])
+
+    def live(self, path, seconds):
+        """One life, killed after so many seconds unless it ends before. True: killed."""
+        process = harness.start(self.arguments(path, self.resumes(path)), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=seconds)
+            killed = False
+            self.assertEqual(process.returncode, 0, err)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            killed = True
+        self.steps_seen += self.check_lines(out)
+        return killed
+
+    def test_kill(self):
+        source = random.Random(harness.seed())
+        self.sizes = harness.budgets(common.MODEL)
+        path = harness.folder("whole")
+        began = time.monotonic()
+        whole = harness.run(*self.arguments(path, False))
+        duration = time.monotonic() - began
+        self.assert_status(whole, 0)
+        self.expected = {event["step"]: (event["loss"], event["grad_norm"])
+                         for event in whole.events("step")}
+        weights = (path / "save/model.safetensors").read_bytes()
+        self.steps_seen = 0
+        kills = 0
+        chain = 0
+        while kills < CHAINS * KILLS:
+            chain += 1
+            self.assertLess(chain, 10 * CHAINS, "lives end before they are killed")
+            path = harness.folder("chain")
+            for _ in range(KILLS):
+                kills += self.live(path, source.uniform(0.02, duration * 0.7))
+            rest = harness.run(*self.arguments(path, self.resumes(path)))
+            self.assert_status(rest, 0)
+            self.check_lines(rest.out)
+            self.assertEqual((path / "save/model.safetensors").read_bytes(), weights)
+            left = [each.name for each in (path / "ckpt").iterdir() if "tmp" in each.name]
+            self.assertEqual(left, [], "what a killed checkpoint left is still there")
+        print("%d kills, %d steps seen before them, a whole run takes %.1f s" % (
+            kills, self.steps_seen, duration), flush=True)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs memrun for the system and fault tests, and reads what it says.
+
+A test script is called as: script.py MEMRUN SCRATCH [UNITTEST ARGUMENTS]. Each script has a scratch
+folder of its own on a real file system, in which NVMe files, checkpoints and the profile lie.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import unittest
+
+SKIPPED = 77
+MIB = 1 << 20
+OVERHEAD = 96 * MIB  # what a process may use beside its device and host budgets
+TIMEOUT = 240  # seconds, of one command
+
+USAGE = 2
+DOES_NOT_FIT = 3
+IO = 4
+CORRUPT = 5
+INTERRUPTED = 130
+
+STEP_KEYS = ["event", "step", "loss", "grad_norm", "seconds", "predicted_seconds", "bound_by",
+             "tokens_per_second", "moved_bytes"]
+LINK_KEYS = ["device_to_host", "host_to_device", "nvme_read", "nvme_write"]
+TIER_KEYS = ["device", "host", "nvme"]
+DONE_KEYS = ["event", "steps", "losses", "tokens_per_second", "footprint_bytes", "budget_bytes",
+             "peak_bytes"]
+
+# A model of half a million parameters: a step takes milliseconds.
+TINY = ["--layers", "2", "--heads", "2", "--width", "64", "--vocab", "256", "--batch", "2",
+        "--seq", "32", "--steps", "4", "--threads", "2"]
+
+memrun = None
+scratch = None
+
+
+class Outcome:
+    """What a command left behind."""
+
+    def __init__(self, arguments, status, out, err):
+        self.arguments = arguments
+        self.status = status
+        self.out = out
+        self.err = err
+
+    def events(self, name=None):
+        """The JSON lines, in order; each must be one whole object."""
+        found = []
+        for line in self.out.splitlines():
+            event = json.loads(line, parse_constant=refuse_constant)
+            if not isinstance(event, dict):
+                raise ValueError("not an object: " + line)
+            found.append(event)
+        return [event for event in found if name is None or event["event"] == name]
+
+    def errors(self):
+        return self.err.splitlines()
+
+    def __str__(self):
+        return "memrun %s\nstatus %s\n--- stdout\n%s--- stderr\n%s" % (
+            " ".join(self.arguments), self.status, self.out[-4000:], self.err[-4000:])
+
+
+def refuse_constant(name):
+    raise ValueError(name + " is no JSON")
+
+
+def environment(**extra):
+    values = dict(os.environ, XDG_CACHE_HOME=str(scratch / "cache"), TMPDIR=str(scratch / "tmp"),
+                  LC_ALL="C.UTF-8")
+    values.pop("MEMRUN_INJECT", None)
+    values.update({name: str(value) for name, value in extra.items()})
+    return values
+
+
+def start(arguments, env=None, **keywords):
+    return subprocess.Popen([memrun, *map(str, arguments)], env=environment(**(env or {})),
+                            stdin=subprocess.DEVNULL, text=True, **keywords)
+
+
+def run(*arguments, env=None, **keywords):
+    """Runs a command to its end."""
+    keywords.setdefault("stdout", subprocess.PIPE)
+    keywords.setdefault("stderr", subprocess.PIPE)
+    process = start(arguments, env, **keywords)
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError("ran longer than %d s: %s\n%s\n%s" % (TIMEOUT, arguments, out, err))
+    return Outcome(list(map(str, arguments)), process.returncode, out or "", err or "")
+
+
+def folder(name):
+    """A fresh folder in the scratch folder."""
+    path = scratch / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def nvme(name="nvme"):
+    return ["--nvme", str(scratch / name), "--offload", "nvme"]
+
+
+def budgets(job):
+    """The footprint and the smallest device budget of a job under NVMe offload."""
+    plan = run("plan", "--json", *job, "--device-mem", "64KiB", "--host-mem", "0", *nvme())
+    if plan.status not in (0, DOES_NOT_FIT):
+        raise AssertionError(str(plan))
+    event = plan.events("plan")[0]
+    return event["footprint_bytes"], event["smallest_device_bytes"]
+
+
+class Case(unittest.TestCase):
+    """Checks that every test needs."""
+
+    maxDiff = None
+
+    def assert_status(self, outcome, status):
+        self.assertEqual(outcome.status, status, str(outcome))
+
+    def assert_fails(self, outcome, status, *words):
+        """One line on standard error, which has the words, and the status."""
+        self.assert_status(outcome, status)
+        self.assertEqual(len(outcome.errors()), 1, str(outcome))
+        for word in words:
+            self.assertIn(str(word), outcome.err, str(outcome))
+
+    def assert_keys(self, event, keys, whole=False):
+        """The keys stand first, in this order; `whole`: there are no others."""
+        found = list(event)
+        self.assertEqual(found if whole else found[:len(keys)], keys)
+
+
+def seed():
+    """A seed that is printed, so that a failure can be repeated with MEMRUN_TEST_SEED."""
+    value = int(os.environ.get("MEMRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    print("MEMRUN_TEST_SEED=%d" % value, flush=True)
+    return value
+
+
+def skip(reason):
+    print("skipped: " + reason, flush=True)
+    sys.exit(SKIPPED)
+
+
+def begin():
+    """Takes the program and the scratch folder from the command line."""
+    global memrun, scratch
+    if len(sys.argv) < 3:
+        sys.exit("usage: %s MEMRUN SCRATCH [TEST]" % sys.argv[0])
+    memrun = str(pathlib.Path(sys.argv[1]).resolve())
+    scratch = pathlib.Path(sys.argv[2]).resolve()
+    for name in ("tmp", "nvme", "cache"):
+        (scratch / name).mkdir(parents=True, exist_ok=True)
+    del sys.argv[1:3]
+
+
+def main():
+    begin()
+    unittest.main(verbosity=2)

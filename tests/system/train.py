@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""memrun train: its lines, what it keeps, what it refuses, how it ends."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import harness
+from harness import TINY
+
+
+def job(*more):
+    """The tiny job; later options count."""
+    return ["train", "--json", *TINY, *more]
+
+
+class Lines(harness.Case):
+
+    def test_json(self):
+        outcome = harness.run(*job(), *harness.nvme())
+        self.assert_status(outcome, 0)
+        self.assertEqual(outcome.err, "")
+        events = outcome.events()
+        self.assertEqual([event["event"] for event in events], ["step"] * 4 + ["done"])
+        for number, event in enumerate(events[:-1], 1):
+            self.assert_keys(event, harness.STEP_KEYS)
+            self.assertEqual(event["step"], number)
+            self.assert_keys(event["moved_bytes"], harness.LINK_KEYS, whole=True)
+            self.assertGreater(event["seconds"], 0)
+            self.assertIn(event["bound_by"], ["compute"] + harness.LINK_KEYS)
+        done = events[-1]
+        self.assert_keys(done, harness.DONE_KEYS)
+        self.assertEqual(done["steps"], 4)
+        self.assertEqual(done["losses"], [event["loss"] for event in events[:-1]])
+        self.assert_keys(done["budget_bytes"], harness.TIER_KEYS, whole=True)
+        self.assert_keys(done["peak_bytes"], harness.TIER_KEYS + ["resident"], whole=True)
+        self.assertTrue(outcome.out.startswith('{"event":"step","step":1,"loss":'))
+
+    def test_losses_have_all_their_digits(self):
+        line = harness.run(*job("--steps", "1")).out.splitlines()[0]
+        loss = line.split('"loss":')[1].split(",")[0]
+        self.assertGreaterEqual(len(loss.replace(".", "")), 15)
+        self.assertEqual(json.loads(loss), float(loss))
+
+    def test_loss_falls_towards_its_floor(self):
+        losses = harness.run(*job("--steps", "60", "--lr", "0.003")).events("done")[0]["losses"]
+        self.assertLess(losses[-1], losses[0] - 0.1)
+
+    def test_text(self):
+        outcome = harness.run("train", *TINY, *harness.nvme())
+        self.assert_status(outcome, 0)
+        lines = outcome.out.splitlines()
+        self.assertEqual(len([line for line in lines if line.startswith("step ")
+                              and " loss " in line]), 4)
+        for word in ("footprint", "forecast", "Markov source", "done", "peak"):
+            self.assertIn(word, outcome.out)
+        self.assertNotIn("\033", outcome.out)
+
+    def test_same_losses_on_every_tier(self):
+        footprint, smallest = harness.budgets(TINY)
+        found = set()
+        for more in (["--offload", "none"], harness.nvme() + ["--device-mem", str(smallest)],
+                     ["--offload", "host", "--device-mem", str((smallest + footprint) // 2)]):
+            done = harness.run(*job(*more)).events("done")[0]
+            found.add(json.dumps(done["losses"]))
+        self.assertEqual(len(found), 1)
+
+    def test_trace(self):
+        path = harness.scratch / "trace.json"
+        self.assert_status(harness.run(*job("--trace", path)), 0)
+        events = json.loads(path.read_text())
+        events = events["traceEvents"] if isinstance(events, dict) else events
+        self.assertTrue(any(event.get("ph") == "X" for event in events))
+
+    def test_evaluation(self):
+        text = harness.scratch / "text.txt"
+        text.write_bytes(bytes(range(256)) * 40)
+        outcome = harness.run(*job("--data", text, "--eval-data", text, "--eval-every", "2",
+                                   "--eval-batches", "2"))
+        self.assert_status(outcome, 0)
+        self.assertEqual([event["step"] for event in outcome.events("eval")], [2, 4])
+        plain = harness.run(*job("--data", text))
+        self.assertEqual(plain.events("done")[0]["losses"], outcome.events("done")[0]["losses"])
+
+
+class Kept(harness.Case):
+
+    def test_save(self):
+        path = harness.folder("save")
+        self.assert_status(harness.run(*job("--save", path / "model")), 0)
+        config = json.loads((path / "model/config.json").read_text())
+        self.assertEqual((config["n_layer"], config["n_embd"]), (2, 64))
+        weights = (path / "model/model.safetensors").read_bytes()
+        length = struct.unpack("<Q", weights[:8])[0]
+        header = json.loads(weights[8:8 + length])
+        self.assertTrue(any(name.endswith("wte.weight") for name in header))
+        again = harness.run(*job("--init", path / "model/model.safetensors", "--steps", "1"))
+        self.assert_status(again, 0)
+
+    def test_resume_is_bit_for_bit(self):
+        path = harness.folder("resume")
+        whole = harness.run(*job("--save", path / "whole"))
+        half = harness.run(*job("--steps", "2", "--ckpt", path / "ckpt"))
+        self.assertEqual([event["step"] for event in half.events("checkpoint")], [2])
+        rest = harness.run(*job("--resume", path / "ckpt", "--save", path / "rest"),
+                           *harness.nvme())
+        self.assert_status(rest, 0)
+        self.assertEqual([event["step"] for event in rest.events("step")], [3, 4])
+        losses = whole.events("done")[0]["losses"]
+        self.assertEqual(losses, half.events("done")[0]["losses"] + rest.events("done")[0]["losses"])
+        self.assertEqual((path / "whole/model.safetensors").read_bytes(),
+                         (path / "rest/model.safetensors").read_bytes())
+
+    def test_corrupt_checkpoint_is_named_and_the_one_before_loads(self):
+        path = harness.folder("corrupt")
+        self.assert_status(harness.run(*job("--ckpt", path, "--ckpt-every", "2")), 0)
+        newest = max((each for each in path.rglob("*") if each.is_file()
+                      and each.stat().st_size > 65536),
+                     key=lambda each: (str(each.parent), each.stat().st_size))
+        with open(newest, "r+b") as file:
+            file.seek(newest.stat().st_size // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        refused = harness.run(*job("--resume", path))
+        self.assert_fails(refused, harness.CORRUPT, newest.parent, "CRC32C", path / "step-00000002")
+        rest = harness.run(*job("--resume", path / "step-00000002"))
+        self.assert_status(rest, 0)
+        self.assertEqual([event["step"] for event in rest.events("step")], [3, 4])
+        for each in path.rglob("*.safetensors"):
+            os.truncate(each, each.stat().st_size // 2)
+        self.assert_fails(harness.run(*job("--resume", path)), harness.CORRUPT, path)
+
+
+class Refused(harness.Case):
+
+    def test_nothing_is_written_for_a_job_that_does_not_fit(self):
+        path = harness.folder("refused")
+        before = sorted((harness.scratch / "nvme").iterdir())
+        outcome = harness.run(*job("--device-mem", "64KiB", "--host-mem", "0", "--save",
+                                   path / "save", "--ckpt", path / "ckpt", "--trace",
+                                   path / "trace"), *harness.nvme())
+        self.assert_fails(outcome, harness.DOES_NOT_FIT, "smallest device budget")
+        self.assertEqual(list(path.iterdir()), [])
+        self.assertEqual(sorted((harness.scratch / "nvme").iterdir()), before)
+        _, smallest = harness.budgets(TINY)
+        self.assertIn(str(smallest), outcome.err)
+
+    def test_bad_models(self):
+        for more in (["--heads", "3"], ["--seq", "64", "--positions", "32"]):
+            self.assert_fails(harness.run(*job(*more)), harness.USAGE)
+
+    def test_files_that_are_not_there(self):
+        for more in (["--data", "/nowhere/text"], ["--init", "/nowhere/model"],
+                     ["--resume", "/nowhere/run"], ["--nvme", "/nowhere", "--offload", "nvme"],
+                     ["--trace", "/nowhere/trace"]):
+            outcome = harness.run(*job(*more))
+            self.assertIn(outcome.status, (harness.USAGE, harness.IO), str(outcome))
+            self.assert_fails(outcome, outcome.status, "/nowhere")
+
+    def test_files_that_are_not_what_they_say(self):
+        path = harness.folder("garbage")
+        (path / "model.safetensors").write_bytes(b"\xff" * 100)
+        (path / "short.bin").write_bytes(b"\x00" * 7)
+        (path / "empty.txt").write_bytes(b"")
+        for more in (["--init", path / "model.safetensors"], ["--data", path / "short.bin"],
+                     ["--data", path / "empty.txt"]):
+            outcome = harness.run(*job(*more))
+            self.assertIn(outcome.status, (harness.USAGE, harness.CORRUPT), str(outcome))
+            self.assertEqual(len(outcome.errors()), 1, str(outcome))
+
+
+class Ends(harness.Case):
+
+    def interrupt(self, first, second=None, more=()):
+        process = harness.start(job("--steps", "1000000", *more), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        try:
+            lines = [process.stdout.readline() for _ in range(3)]
+            self.assertTrue(all('"step"' in line for line in lines), lines)
+            process.send_signal(first)
+            if second is not None:
+                process.send_signal(second)
+            out, err = process.communicate(timeout=harness.TIMEOUT)
+        finally:
+            process.kill()
+        return harness.Outcome(["train"], process.returncode, "".join(lines) + out, err)
+
+    def test_signal(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            outcome = self.interrupt(number)
+            self.assert_fails(outcome, harness.INTERRUPTED, "interrupted after step")
+            self.assert_keys(outcome.events()[-1], ["event"] + harness.DONE_KEYS[1:])
+            self.assertEqual(outcome.events()[-1]["event"], "interrupted")
+
+    def test_signal_leaves_a_checkpoint(self):
+        path = harness.folder("interrupted")
+        outcome = self.interrupt(signal.SIGINT, more=["--ckpt", path])
+        self.assert_fails(outcome, harness.INTERRUPTED, "--resume " + str(path))
+        last = outcome.events("step")[-1]["step"]
+        rest = harness.run(*job("--resume", path, "--steps", last + 1))
+        self.assertEqual([event["step"] for event in rest.events("step")], [last + 1])
+        whole = harness.run(*job("--steps", last + 1))
+        self.assertEqual(whole.events("done")[0]["losses"][-1], rest.events("step")[0]["loss"])
+
+    def test_second_signal_ends_at_once(self):
+        self.assert_status(self.interrupt(signal.SIGINT, signal.SIGTERM), harness.INTERRUPTED)
+
+    def test_closed_pipe(self):
+        process = harness.start(job("--steps", "1000000"), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        self.assertEqual(process.wait(timeout=harness.TIMEOUT), harness.INTERRUPTED)
+        process.stderr.close()
+        self.assertEqual(err, "")
+
+    def test_full_output(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            outcome = harness.run(*job(), stdout=full)
+        self.assert_fails(outcome, harness.IO, "standard output")
+
+
+class Terminal(harness.Case):
+
+    def draw(self, columns):
+        """What a terminal so wide gets, as the lines that were drawn in place and the rest."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = harness.start(["train", *TINY, "--steps", "400"], stdout=slave,
+                                stderr=subprocess.PIPE)
+        os.close(slave)
+        text = b""
+        deadline = time.monotonic() + harness.TIMEOUT
+        while time.monotonic() < deadline:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+        self.assertEqual(process.wait(timeout=harness.TIMEOUT), 0)
+        process.stderr.close()
+        os.close(master)
+        drawn = text.decode().split("\r\033[K")
+        return drawn[1:], drawn[0]
+
+    def test_bar(self):
+        drawn, head = self.draw(160)
+        self.assertIn("footprint", head)
+        self.assertTrue(any("tokens/s" in line and "[" in line and "loss" in line
+                            for line in drawn), drawn)
+        self.assertIn("done", drawn[-1])
+        for line in drawn[:-1]:
+            self.assertLess(len(line), 160)
+
+    def test_narrow(self):
+        for columns in (8, 20, 40):
+            drawn, _ = self.draw(columns)
+            self.assertTrue(any("step" in line for line in drawn[:-1]))
+            for line in drawn[:-1]:
+                self.assertLess(len(line), columns)
+
+
+if __name__ == "__main__":
+    harness.main()
