@@ -46,11 +46,10 @@ static mr_status one_step(struct trainer *trainer, const struct trainer_events *
   return status;
 }
 
-/* Ends an interrupted job so that it can be resumed from where it stands. */
+/* Ends an interrupted job so that it can be resumed from where it stands. Who set the stop word
+ * knows why and says so. */
 static mr_status interrupted(struct trainer *trainer, const struct trainer_events *events) {
   const struct trainer_options *options = &trainer->options;
-  mr_log(MR_LOG_WARN, "interrupted after step %llu of %llu",
-         (unsigned long long)trainer->steps_done, (unsigned long long)options->steps);
   bool written = due(trainer->steps_done, options->checkpoint_every);
   bool moved = trainer->steps_done + 1 > trainer->info.first_step;
   if (options->checkpoint_dir != NULL && moved && !written) {
