@@ -115,7 +115,7 @@ static json_t *devices_json(const json_t *machine) {
 mr_status info_tell_machine(struct cli *cli, struct output *output, const char *event) {
   struct mr_options *options = &cli->train.run;
   options->offload = MR_OFFLOAD_NVME;
-  job_prepare(cli);
+  job_prepare_nvme(cli);
   char *text = NULL;
   mr_status status = mr_machine_json(options, &text);
   if (status != MR_OK) {

@@ -23,7 +23,7 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
   return buffer->text;
 }
 
-void job_prepare(struct cli *cli) {
+void job_prepare_nvme(struct cli *cli) {
   struct mr_options *run = &cli->train.run;
   if (run->offload == MR_OFFLOAD_NVME && cli->nvme_count == 0) {
     cli->nvme[0].path = cli_scratch_dir();
@@ -31,6 +31,10 @@ void job_prepare(struct cli *cli) {
     run->nvme = cli->nvme;
     run->nvme_count = 1;
   }
+}
+
+void job_prepare(struct cli *cli) {
+  job_prepare_nvme(cli);
   trainer_default_budgets(&cli->train);
 }
 

@@ -17,6 +17,9 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer);
 /* Settles what the command line left open: where NVMe is, and the budgets of the default job. */
 void job_prepare(struct cli *cli);
 
+/* The first half of it: NVMe alone. */
+void job_prepare_nvme(struct cli *cli);
+
 /* What the library tells of a plan, as an object; NULL: out of memory. */
 json_t *job_plan_details(const struct mr_plan *plan);
 

@@ -109,8 +109,8 @@ const struct option options_table[] = {
      FIELD(train.checkpoint_dir), 0, 0, NULL},
     {"ckpt-every", 0, "N", "checkpoint after every N steps, not at the end alone",
      OPTION_GROUP_KEEP, CLI_JOBS, OPTION_U32, FIELD(train.checkpoint_every), 1, MAX_COUNT, NULL},
-    {"resume", 0, "DIR", "go on from the newest whole checkpoint there", OPTION_GROUP_KEEP,
-     CLI_JOBS, OPTION_FOLDER, FIELD(train.resume_dir), 0, 0, NULL},
+    {"resume", 0, "DIR", "go on from the newest checkpoint there", OPTION_GROUP_KEEP, CLI_JOBS,
+     OPTION_FOLDER, FIELD(train.resume_dir), 0, 0, NULL},
     {"scratch", 0, "DIR", "where verify keeps the first run's results", OPTION_GROUP_KEEP,
      CLI_VERIFY, OPTION_FOLDER, FIELD(scratch_dir), 0, 0, NULL},
 
