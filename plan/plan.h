@@ -9,8 +9,8 @@
  * op's scratch, on the device: the ops [first_op, last_op] during which its pages belong to it. An
  * *instruction* is one op on the compute queue or one move on a link's queue. A *wait* is a (queue,
  * count) pair: the instruction starts when that queue has finished so many instructions of this
- * step, or of the step before. Compute and copies run one after another; the instructions of an NVMe
- * queue start in order and may overlap, and a count stands for a finished prefix.
+ * step, or of the step before. Compute and copies run one after another; the instructions of an
+ * NVMe queue start in order and may overlap, and a count stands for a finished prefix.
  *
  * How a plan is right whatever the timing. Time is measured in ops, not in seconds: an evicted
  * tensor gives its pages up before an op e > p, a fetched one takes pages from an op j <= g on, and
@@ -211,9 +211,9 @@ void mr_program_plan_destroy(struct mr_program_plan *plan);
  * before its first touch, that budgets hold at every moment and that the second step starts in the
  * state in which the first did: every home holds the last version of its tensor, and nothing else
  * need be valid, because the client may write homes between steps. An evaluation step is replayed
- * as well: it runs every move but skips ops, so what a skipped op would have written whole must have
- * been fetched where it goes home. MR_CORRUPT logs the first fault by name; MR_INVALID: the plan
- * does not fit; MR_NO_MEMORY.
+ * as well: it runs every move but skips ops, so what a skipped op would have written whole must
+ * have been fetched where it goes home. MR_CORRUPT logs the first fault by name; MR_INVALID: the
+ * plan does not fit; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
                                                  const struct mr_program_plan *plan);
@@ -222,5 +222,11 @@ MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *p
  * MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                                    struct mr_program_plan *plan);
+
+/*
+ * The plan as one JSON text: verdict, tiers, links, gaps and the instructions of each queue with
+ * their waits and predicted times; the caller frees it with free(). MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_program_plan_json(const struct mr_program_plan *plan, char **json_out);
 
 #endif

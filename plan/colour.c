@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Interval colouring of pages. Stays on a line are taken by their first op, and each takes any free
+ * pages: that needs no more pages than are in use at once. A stay that goes round the end of the
+ * step has pages of its own, which are free for others in the middle of the step alone; a stay that
+ * ends soon takes those first (best fit by the time at which a page is wanted again). Among equals,
+ * long runs of neighbours are preferred, since a run is mapped at once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/draft.h"
+
+/* Free pages [page, page + count) that nobody owns before op wanted_at (op_count: never). */
+struct run {
+  uint32_t page;
+  uint32_t count;
+  uint32_t wanted_at;
+};
+
+struct colouring {
+  const struct mr_colour_item *items;
+  uint32_t *pages;
+  uint32_t op_count;
+  uint32_t *wanted_at; /* of each page */
+  uint32_t wanted_capacity;
+  struct run *runs; /* ascending */
+  uint32_t run_count;
+  uint32_t run_capacity;
+  uint32_t page_count;
+  uint32_t *by_first; /* line items by first op */
+  uint32_t *by_last;  /* all items by the op after which their pages are free */
+};
+
+static mr_status add_pages(struct colouring *c, uint32_t *numbers, uint32_t count,
+                           uint32_t wanted_at) {
+  uint64_t needed = (uint64_t)c->page_count + count;
+  mr_status status =
+      mr_array_reserve((void **)&c->wanted_at, &c->wanted_capacity, needed, sizeof *c->wanted_at);
+  if (status != MR_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    numbers[i] = c->page_count;
+    c->wanted_at[c->page_count++] = wanted_at;
+  }
+  return MR_OK;
+}
+
+/* The first run that starts at or after `page`. */
+static uint32_t run_after(const struct colouring *c, uint32_t page) {
+  uint32_t low = 0;
+  uint32_t high = c->run_count;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (c->runs[middle].page < page) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+static mr_status insert_run(struct colouring *c, uint32_t at, struct run run) {
+  mr_status status =
+      mr_array_reserve((void **)&c->runs, &c->run_capacity, c->run_count + 1ull, sizeof *c->runs);
+  if (status == MR_OK) {
+    memmove(&c->runs[at + 1], &c->runs[at], (c->run_count - at) * sizeof *c->runs);
+    c->runs[at] = run;
+    c->run_count++;
+  }
+  return status;
+}
+
+static void remove_run(struct colouring *c, uint32_t at) {
+  c->run_count--;
+  memmove(&c->runs[at], &c->runs[at + 1], (c->run_count - at) * sizeof *c->runs);
+}
+
+/* Gives back neighbours that are wanted at the same op, joined with the runs beside them. */
+static mr_status free_run(struct colouring *c, struct run run) {
+  uint32_t at = run_after(c, run.page);
+  if (at > 0) {
+    struct run *before = &c->runs[at - 1];
+    if (before->page + before->count == run.page && before->wanted_at == run.wanted_at) {
+      run.page = before->page;
+      run.count += before->count;
+      remove_run(c, --at);
+    }
+  }
+  if (at < c->run_count && run.page + run.count == c->runs[at].page &&
+      c->runs[at].wanted_at == run.wanted_at) {
+    run.count += c->runs[at].count;
+    remove_run(c, at);
+  }
+  return insert_run(c, at, run);
+}
+
+static mr_status free_pages(struct colouring *c, const uint32_t *numbers, uint32_t count) {
+  uint32_t start = 0;
+  for (uint32_t i = 1; i <= count; i++) {
+    bool joined = i < count && numbers[i] == numbers[i - 1] + 1 &&
+                  c->wanted_at[numbers[i]] == c->wanted_at[numbers[start]];
+    if (joined) continue;
+    mr_status status =
+        free_run(c, (struct run){numbers[start], i - start, c->wanted_at[numbers[start]]});
+    if (status != MR_OK) {
+      return status;
+    }
+    start = i;
+  }
+  return MR_OK;
+}
+
+/* Takes [page, page + count) out of run `at`, which holds it. */
+static mr_status cut_run(struct colouring *c, uint32_t at, uint32_t page, uint32_t count) {
+  struct run *run = &c->runs[at];
+  struct run tail = {page + count, run->page + run->count - (page + count), run->wanted_at};
+  if (page > run->page) {
+    run->count = page - run->page;
+    at++;
+  } else {
+    remove_run(c, at);
+  }
+  return tail.count > 0 ? insert_run(c, at, tail) : MR_OK;
+}
+
+/* The run that suits a stay to the end of last_op best: wanted soonest after it, then the smallest
+ * that holds all, else the largest. run_count: none. */
+static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t count) {
+  uint32_t best = c->run_count;
+  for (uint32_t i = 0; i < c->run_count; i++) {
+    const struct run *run = &c->runs[i];
+    if (run->wanted_at <= last_op) continue;
+    if (best == c->run_count) {
+      best = i;
+      continue;
+    }
+    const struct run *other = &c->runs[best];
+    if (run->wanted_at != other->wanted_at) {
+      best = run->wanted_at < other->wanted_at ? i : best;
+    } else if ((run->count >= count) != (other->count >= count)) {
+      best = run->count >= count ? i : best;
+    } else if (run->count >= count ? run->count < other->count : run->count > other->count) {
+      best = i;
+    }
+  }
+  return best;
+}
+
+/* Takes the very pages of an earlier stay where all are free for long enough. */
+static mr_status take_same(struct colouring *c, const struct mr_colour_item *item,
+                           bool *taken_out) {
+  *taken_out = false;
+  if (item->like == UINT32_MAX) {
+    return MR_OK;
+  }
+  const uint32_t *wish = &c->pages[c->items[item->like].first_page];
+  for (uint32_t i = 0; i < item->page_count; i++) {
+    uint32_t at = run_after(c, wish[i] + 1);
+    if (at == 0 || wish[i] - c->runs[at - 1].page >= c->runs[at - 1].count ||
+        c->runs[at - 1].wanted_at <= item->last_op) {
+      return MR_OK;
+    }
+  }
+  for (uint32_t i = 0; i < item->page_count; i++) {
+    c->pages[item->first_page + i] = wish[i];
+    mr_status status = cut_run(c, run_after(c, wish[i] + 1) - 1, wish[i], 1);
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  *taken_out = true;
+  return MR_OK;
+}
+
+static int ascending(const void *left, const void *right) {
+  uint32_t a = *(const uint32_t *)left;
+  uint32_t b = *(const uint32_t *)right;
+  return a < b ? -1 : a > b;
+}
+
+static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
+  bool taken = false;
+  mr_status status = take_same(c, item, &taken);
+  if (status != MR_OK || taken) {
+    return status;
+  }
+  uint32_t *numbers = &c->pages[item->first_page];
+  uint32_t have = 0;
+  while (have < item->page_count) {
+    uint32_t at = best_run(c, item->last_op, item->page_count - have);
+    if (at == c->run_count) break;
+    uint32_t page = c->runs[at].page;
+    uint32_t count = (uint32_t)mr_min_u64(c->runs[at].count, item->page_count - have);
+    for (uint32_t i = 0; i < count; i++) {
+      numbers[have++] = page + i;
+    }
+    status = cut_run(c, at, page, count);
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  status = add_pages(c, &numbers[have], item->page_count - have, c->op_count);
+  qsort(numbers, item->page_count, sizeof *numbers, ascending);
+  return status;
+}
+
+/* The first op of an item on the line; wrapping items are there from the start. */
+static bool on_line(const struct colouring *c, const struct mr_colour_item *item) {
+  return !item->always && item->last_op < c->op_count;
+}
+
+/* Sorts items with a line part by first op, and all that free pages in the step by last op. */
+static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first_starts,
+                       uint32_t *last_starts) {
+  for (uint32_t i = 0; i < item_count; i++) {
+    const struct mr_colour_item *item = &c->items[i];
+    if (on_line(c, item)) {
+      first_starts[item->first_op + 1]++;
+    }
+    if (!item->always) {
+      last_starts[item->last_op % c->op_count + 1]++;
+    }
+  }
+  for (uint32_t k = 0; k < c->op_count; k++) {
+    first_starts[k + 1] += first_starts[k];
+    last_starts[k + 1] += last_starts[k];
+  }
+  for (uint32_t i = 0; i < item_count; i++) {
+    const struct mr_colour_item *item = &c->items[i];
+    if (on_line(c, item)) {
+      c->by_first[first_starts[item->first_op]++] = i;
+    }
+    if (!item->always) {
+      c->by_last[last_starts[item->last_op % c->op_count]++] = i;
+    }
+  }
+}
+
+/* What lasts over the end of the step has its pages from the start; sorted by when they are wanted
+ * again, so that pages of one kind are neighbours. */
+static mr_status colour_wrapping(struct colouring *c, uint32_t item_count) {
+  const struct mr_colour_item *items = c->items;
+  for (uint32_t i = 0; i < item_count; i++) {
+    bool wraps = !items[i].always && items[i].last_op >= c->op_count;
+    if (items[i].always || wraps) {
+      mr_status status = add_pages(c, &c->pages[items[i].first_page], items[i].page_count,
+                                   wraps ? items[i].first_op : c->op_count);
+      if (status != MR_OK) {
+        return status;
+      }
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
+                             const uint32_t *last_ends) {
+  uint32_t next = 0;
+  uint32_t freed = 0;
+  for (uint32_t k = 0; k < c->op_count; k++) {
+    for (; k > 0 && freed < last_ends[k - 1]; freed++) {
+      const struct mr_colour_item *item = &c->items[c->by_last[freed]];
+      bool again =
+          item->last_op >= c->op_count && item->last_op % c->op_count + 1 == item->first_op;
+      mr_status status =
+          again ? MR_OK : free_pages(c, &c->pages[item->first_page], item->page_count);
+      if (status != MR_OK) {
+        return status;
+      }
+    }
+    for (; next < first_ends[k]; next++) {
+      mr_status status = take(c, &c->items[c->by_first[next]]);
+      if (status != MR_OK) {
+        return status;
+      }
+    }
+  }
+  return MR_OK;
+}
+
+mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
+                    uint32_t *pages, uint64_t *page_count_out) {
+  struct colouring c = {.items = items, .pages = pages, .op_count = op_count};
+  uint32_t *first_starts = mr_allocate(op_count + 1ull, sizeof *first_starts);
+  uint32_t *last_starts = mr_allocate(op_count + 1ull, sizeof *last_starts);
+  c.by_first = mr_allocate(item_count, sizeof *c.by_first);
+  c.by_last = mr_allocate(item_count, sizeof *c.by_last);
+  mr_status status = MR_NO_MEMORY;
+  if (first_starts != NULL && last_starts != NULL && c.by_first != NULL && c.by_last != NULL) {
+    sort_items(&c, item_count, first_starts, last_starts);
+    status = colour_wrapping(&c, item_count);
+  }
+  if (status == MR_OK) {
+    /* Sorting moved each start to the end of its op. */
+    status = colour_line(&c, first_starts, last_starts);
+  }
+  if (status == MR_OK) {
+    *page_count_out = c.page_count;
+  }
+  free(first_starts);
+  free(last_starts);
+  free(c.by_first);
+  free(c.by_last);
+  free(c.wanted_at);
+  free(c.runs);
+  return status;
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gaps of a program, and the books of pages that every decision keeps. */
+#include "plan/draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes) {
+  return problem->link[link].latency_seconds + (double)bytes / problem->link[link].bytes_per_second;
+}
+
+/* Adds `pages` (modulo 2^64, so that it may be a negative number) at the ops [from, to), unrolled
+ * and at most one turn long. */
+static void books_add(uint64_t *books, uint32_t op_count, uint32_t from, uint32_t to,
+                      uint64_t pages) {
+  uint32_t op = from % op_count;
+  for (uint32_t i = from; i < to; i++) {
+    books[op] += pages;
+    op = op + 1 == op_count ? 0 : op + 1;
+  }
+}
+
+bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
+  uint32_t op = from % draft->op_count;
+  for (uint32_t i = from; i < to; i++) {
+    if (draft->usage[op] + pages > draft->limit_pages) {
+      return false;
+    }
+    op = op + 1 == draft->op_count ? 0 : op + 1;
+  }
+  return true;
+}
+
+uint64_t mr_draft_peak(const struct mr_draft *draft) {
+  uint64_t peak = 0;
+  for (uint32_t k = 0; k < draft->op_count; k++) {
+    peak = mr_max_u64(peak, draft->usage[k]);
+  }
+  return peak;
+}
+
+bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  return gap->before_op > gap->after_op + 1 && draft->pages[gap->tensor] > 0;
+}
+
+static void keep_usage(struct mr_draft *draft) {
+  const struct mr_graph *graph = draft->program;
+  uint32_t n = draft->op_count;
+  memset(draft->usage, 0, n * sizeof *draft->usage);
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    uint32_t first = draft->liveness.first[t];
+    uint32_t last = draft->liveness.first[t + 1];
+    mr_role role = graph->tensors[t].role;
+    if (role == MR_INPUT || mr_role_is_persistent(role)) {
+      books_add(draft->usage, n, 0, n, draft->pages[t]);
+    } else if (first < last) {
+      books_add(draft->usage, n, draft->liveness.accesses[first].op,
+                draft->liveness.accesses[last - 1].op + 1, draft->pages[t]);
+    }
+  }
+  for (uint32_t k = 0; k < n; k++) {
+    draft->usage[k] += draft->pages[graph->tensor_count + k];
+  }
+}
+
+void mr_draft_reset(struct mr_draft *draft) {
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    draft->gaps[i].decision = MR_DECISION_KEEP;
+    draft->gaps[i].written = false;
+    draft->gaps[i].locked = false;
+  }
+  keep_usage(draft);
+  memset(draft->host_usage, 0, draft->op_count * sizeof *draft->host_usage);
+  memset(draft->link_seconds, 0, sizeof draft->link_seconds);
+  draft->nvme_units = 0;
+}
+
+/* Appends the gaps of one tensor. A persistent tensor that no op touches has one gap over the whole
+ * step. */
+static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
+  const struct mr_access *accesses = draft->liveness.accesses;
+  uint32_t first = draft->liveness.first[t];
+  uint32_t last = draft->liveness.first[t + 1];
+  uint32_t n = draft->op_count;
+  mr_role role = draft->program->tensors[t].role;
+  if (draft->pages[t] == 0 || role == MR_INPUT) {
+    return;
+  }
+  for (uint32_t i = first; i + 1 < last; i++) {
+    draft->gaps[draft->gap_count++] = (struct mr_draft_gap){.tensor = t,
+                                                            .after_op = accesses[i].op,
+                                                            .before_op = accesses[i + 1].op,
+                                                            .after_writes = accesses[i].writes};
+  }
+  if (!mr_role_is_persistent(role)) {
+    return;
+  }
+  struct mr_draft_gap wrap = {.tensor = t, .wrap = true, .resting = first == last};
+  wrap.after_op = first < last ? accesses[last - 1].op : n - 1;
+  wrap.before_op = first < last ? accesses[first].op + n : 2 * n;
+  wrap.after_writes = first < last && accesses[last - 1].writes;
+  draft->gaps[draft->gap_count++] = wrap;
+}
+
+static mr_status make_gaps(struct mr_draft *draft) {
+  uint32_t tensors = draft->program->tensor_count;
+  uint64_t most = (uint64_t)draft->liveness.first[tensors] + tensors;
+  draft->gaps = mr_allocate(most, sizeof *draft->gaps);
+  draft->first_gap = mr_allocate(tensors + 1ull, sizeof *draft->first_gap);
+  if (draft->gaps == NULL || draft->first_gap == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t t = 0; t < tensors; t++) {
+    draft->first_gap[t] = draft->gap_count;
+    add_gaps(draft, t);
+  }
+  draft->first_gap[tensors] = draft->gap_count;
+  return MR_OK;
+}
+
+static uint64_t limit_in(uint64_t budget_bytes, uint64_t unit_bytes) {
+  return budget_bytes / unit_bytes;
+}
+
+/* A tensor or scratch below half a page is small: it has no pages. */
+static uint64_t pages_of(uint64_t bytes, uint64_t page_bytes) {
+  return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
+}
+
+static mr_status allocate(struct mr_draft *draft) {
+  const struct mr_graph *graph = draft->program;
+  uint64_t places = (uint64_t)graph->tensor_count + graph->op_count;
+  draft->pages = mr_allocate(places, sizeof *draft->pages);
+  draft->small_offsets = mr_allocate(places, sizeof *draft->small_offsets);
+  draft->usage = mr_allocate(draft->op_count, sizeof *draft->usage);
+  draft->host_usage = mr_allocate(draft->op_count, sizeof *draft->host_usage);
+  draft->clock = mr_allocate(draft->op_count + 1ull, sizeof *draft->clock);
+  bool failed = draft->pages == NULL || draft->small_offsets == NULL || draft->usage == NULL ||
+                draft->host_usage == NULL || draft->clock == NULL;
+  return failed ? MR_NO_MEMORY : MR_OK;
+}
+
+mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
+                        uint64_t page_bytes) {
+  const struct mr_graph *graph = problem->program;
+  *draft = (struct mr_draft){
+      .problem = problem, .program = graph, .op_count = graph->op_count, .page_bytes = page_bytes};
+  mr_status status = mr_liveness_init(&draft->liveness, graph);
+  if (status == MR_OK) {
+    status = allocate(draft);
+  }
+  if (status != MR_OK) {
+    goto fail;
+  }
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    draft->pages[t] = pages_of(graph->tensors[t].bytes, page_bytes);
+  }
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    draft->pages[graph->tensor_count + k] = pages_of(graph->ops[k].scratch_bytes, page_bytes);
+    draft->clock[k + 1] = draft->clock[k] + problem->op_seconds[k];
+  }
+  status = make_gaps(draft);
+  if (status == MR_OK) {
+    status = mr_draft_pack_small(draft);
+  }
+  if (status != MR_OK) {
+    goto fail;
+  }
+  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
+  draft->limit_pages =
+      device < draft->small_bytes ? 0 : limit_in(device - draft->small_bytes, page_bytes);
+  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
+  draft->nvme_limit_units =
+      limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
+  mr_draft_reset(draft);
+  return MR_OK;
+
+fail:
+  mr_draft_fini(draft);
+  return status;
+}
+
+void mr_draft_fini(struct mr_draft *draft) {
+  if (draft->liveness.first != NULL) {
+    mr_liveness_fini(&draft->liveness);
+  }
+  free(draft->pages);
+  free(draft->small_offsets);
+  free(draft->usage);
+  free(draft->host_usage);
+  free(draft->clock);
+  free(draft->gaps);
+  free(draft->first_gap);
+  *draft = (struct mr_draft){0};
+}
+
+mr_status mr_draft_saved_init(struct mr_draft_saved *saved, const struct mr_draft *draft) {
+  saved->gaps = mr_allocate(draft->gap_count, sizeof *saved->gaps);
+  saved->usage = mr_allocate(draft->op_count, sizeof *saved->usage);
+  saved->host_usage = mr_allocate(draft->op_count, sizeof *saved->host_usage);
+  if (saved->gaps == NULL || saved->usage == NULL || saved->host_usage == NULL) {
+    mr_draft_saved_fini(saved);
+    return MR_NO_MEMORY;
+  }
+  return MR_OK;
+}
+
+void mr_draft_saved_fini(struct mr_draft_saved *saved) {
+  free(saved->gaps);
+  free(saved->usage);
+  free(saved->host_usage);
+  *saved = (struct mr_draft_saved){0};
+}
+
+void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
+  memcpy(saved->gaps, draft->gaps, draft->gap_count * sizeof *saved->gaps);
+  memcpy(saved->usage, draft->usage, draft->op_count * sizeof *saved->usage);
+  memcpy(saved->host_usage, draft->host_usage, draft->op_count * sizeof *saved->host_usage);
+  memcpy(saved->link_seconds, draft->link_seconds, sizeof saved->link_seconds);
+  saved->nvme_units = draft->nvme_units;
+}
+
+void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved) {
+  memcpy(draft->gaps, saved->gaps, draft->gap_count * sizeof *saved->gaps);
+  memcpy(draft->usage, saved->usage, draft->op_count * sizeof *saved->usage);
+  memcpy(draft->host_usage, saved->host_usage, draft->op_count * sizeof *saved->host_usage);
+  memcpy(draft->link_seconds, saved->link_seconds, sizeof saved->link_seconds);
+  draft->nvme_units = saved->nvme_units;
+}
+
+bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint32_t *cursor,
+                        struct mr_draft_slot *slot_out) {
+  uint32_t end = draft->first_gap[tensor + 1];
+  uint32_t first = *cursor;
+  while (first < end && draft->gaps[first].decision != MR_DECISION_HOST) {
+    first++;
+  }
+  if (first == end) {
+    return false;
+  }
+  const struct mr_draft_gap *final = &draft->gaps[end - 1];
+  if (final->wrap && final->decision == MR_DECISION_HOST) {
+    *slot_out = (struct mr_draft_slot){.always = true, .first_gap = first, .last_gap = end - 1};
+    *cursor = end;
+    return true;
+  }
+  uint32_t last = first;
+  for (uint32_t i = first + 1; i < end && !draft->gaps[i].after_writes; i++) {
+    if (draft->gaps[i].decision == MR_DECISION_HOST) {
+      last = i;
+    }
+  }
+  *slot_out = (struct mr_draft_slot){.first_op = draft->gaps[first].after_op,
+                                     .last_op = draft->gaps[last].before_op,
+                                     .first_gap = first,
+                                     .last_gap = last};
+  *cursor = last + 1;
+  return true;
+}
+
+/*
+ * Which evictions need a move out. A copy below is valid from the move that made it to the next
+ * write. At the start of a step only the home holds one, so that the first step, which starts from
+ * homes alone, is like any other.
+ */
+static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
+  uint32_t end = draft->first_gap[tensor + 1];
+  struct mr_draft_gap *final = &draft->gaps[end - 1];
+  bool valid[MR_DECISION_NVME + 1] = {false};
+  bool from_home[MR_DECISION_NVME + 1] = {false};
+  valid[final->decision] = final->wrap;
+  from_home[final->decision] = final->wrap;
+  final->home_below = false;
+  for (uint32_t i = draft->first_gap[tensor]; i < end; i++) {
+    struct mr_draft_gap *gap = &draft->gaps[i];
+    uint8_t decision = gap->decision;
+    if (gap->after_writes) {
+      valid[MR_DECISION_HOST] = false;
+      valid[MR_DECISION_NVME] = false;
+    }
+    gap->written = false;
+    if (decision == MR_DECISION_KEEP) continue;
+    gap->written = !valid[decision];
+    from_home[decision] = from_home[decision] && !gap->written;
+    if (from_home[decision]) {
+      final->home_below = true;
+    }
+    valid[decision] = true;
+  }
+}
+
+/* Adds (sign 1) or takes away (sign -1) what the tensor's decisions use of links, host and NVMe. */
+static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
+  uint64_t bytes = draft->program->tensors[tensor].bytes;
+  bool nvme = false;
+  for (uint32_t i = draft->first_gap[tensor]; i < draft->first_gap[tensor + 1]; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    if (gap->decision == MR_DECISION_KEEP) continue;
+    bool host = gap->decision == MR_DECISION_HOST;
+    nvme = nvme || !host;
+    if (gap->resting) continue;
+    mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
+    mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
+    draft->link_seconds[in] += sign * mr_draft_move_seconds(draft->problem, in, bytes);
+    if (gap->written) {
+      draft->link_seconds[out] += sign * mr_draft_move_seconds(draft->problem, out, bytes);
+    }
+  }
+  uint64_t pages = sign > 0 ? draft->pages[tensor] : 0 - draft->pages[tensor];
+  uint32_t cursor = draft->first_gap[tensor];
+  struct mr_draft_slot slot;
+  while (mr_draft_next_slot(draft, tensor, &cursor, &slot)) {
+    uint32_t from = slot.always ? 0 : slot.first_op;
+    uint32_t to = slot.always ? draft->op_count : slot.last_op + 1;
+    books_add(draft->host_usage, draft->op_count, from, to, pages);
+  }
+  if (nvme) {
+    uint64_t units = mr_div_up(bytes, draft->problem->extent_unit_bytes);
+    draft->nvme_units += sign > 0 ? units : 0 - units;
+  }
+}
+
+double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
+                             const double *price) {
+  mr_tensor_id tensor = draft->gaps[index].tensor;
+  uint64_t bytes = draft->program->tensors[tensor].bytes;
+  uint32_t end = draft->first_gap[tensor + 1];
+  uint8_t home = end - 1 == index ? decision : draft->gaps[end - 1].decision;
+  bool valid[MR_DECISION_NVME + 1] = {false};
+  valid[home] = draft->gaps[end - 1].wrap;
+  double sum = 0;
+  for (uint32_t i = draft->first_gap[tensor]; i < end; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    uint8_t chosen = i == index ? decision : gap->decision;
+    if (gap->after_writes) {
+      valid[MR_DECISION_HOST] = false;
+      valid[MR_DECISION_NVME] = false;
+    }
+    if (chosen == MR_DECISION_KEEP || gap->resting) continue;
+    bool host = chosen == MR_DECISION_HOST;
+    mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
+    mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
+    sum += price[in] * mr_draft_move_seconds(draft->problem, in, bytes);
+    if (!valid[chosen]) {
+      sum += price[out] * mr_draft_move_seconds(draft->problem, out, bytes);
+    }
+    valid[chosen] = true;
+  }
+  return sum;
+}
+
+static bool lower_tiers_fit(const struct mr_draft *draft) {
+  if (draft->nvme_units > draft->nvme_limit_units) {
+    return false;
+  }
+  for (uint32_t k = 0; k < draft->op_count; k++) {
+    if (draft->host_usage[k] > draft->host_limit_pages) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void hole_add(struct mr_draft *draft, const struct mr_draft_gap *gap, bool free_pages) {
+  if (gap->decision != MR_DECISION_KEEP) {
+    uint64_t pages = draft->pages[gap->tensor];
+    books_add(draft->usage, draft->op_count, gap->release_op, gap->fetch_op,
+              free_pages ? 0 - pages : pages);
+  }
+}
+
+static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t decision) {
+  account(draft, gap->tensor, -1);
+  hole_add(draft, gap, false);
+  gap->decision = decision;
+  gap->release_op = gap->after_op + 1;
+  gap->fetch_op = gap->before_op;
+  hole_add(draft, gap, true);
+  mark_written(draft, gap->tensor);
+  account(draft, gap->tensor, 1);
+}
+
+bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
+  struct mr_draft_gap *gap = &draft->gaps[index];
+  struct mr_draft_gap before = *gap;
+  decide(draft, gap, decision);
+  if (decision == MR_DECISION_KEEP || lower_tiers_fit(draft)) {
+    return true;
+  }
+  decide(draft, gap, before.decision);
+  if (before.decision != MR_DECISION_KEEP) {
+    mr_draft_set_release(draft, index, before.release_op);
+    mr_draft_set_fetch(draft, index, before.fetch_op);
+  }
+  return false;
+}
+
+void mr_draft_keep(struct mr_draft *draft, uint32_t index) {
+  decide(draft, &draft->gaps[index], MR_DECISION_KEEP);
+}
+
+void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {
+  struct mr_draft_gap *gap = &draft->gaps[index];
+  MR_ASSERT(release_op > gap->after_op && release_op <= gap->fetch_op);
+  hole_add(draft, gap, false);
+  gap->release_op = release_op;
+  hole_add(draft, gap, true);
+}
+
+void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op) {
+  struct mr_draft_gap *gap = &draft->gaps[index];
+  MR_ASSERT(fetch_op >= gap->release_op && fetch_op <= gap->before_op);
+  hole_add(draft, gap, false);
+  gap->fetch_op = fetch_op;
+  hole_add(draft, gap, true);
+}
+
+void mr_draft_widen(struct mr_draft *draft) {
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    if (draft->gaps[i].decision != MR_DECISION_KEEP) {
+      mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
+      mr_draft_set_release(draft, i, draft->gaps[i].after_op + 1);
+    }
+  }
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A draft is a plan in the making: the gaps of a program under one page size, what was decided for
+ * each, and the pages in use at every op. It knows nothing of page numbers, slots or waits; those
+ * follow from a finished draft (layout, instructions, waits), in that order.
+ *
+ * Time on the circle. Ops are counted on an unrolled line: a gap that goes round the end of the
+ * step has before_op >= op_count, and its release and fetch ops may lie on either side of
+ * op_count. The pages of an evicted gap are free for ops release_op .. fetch_op - 1.
+ *
+ * Invariant, kept by every function that returns success: at every op the pages in use are at most
+ * limit_pages, the host pages at most host_limit_pages and the extents at most nvme_limit_units.
+ */
+#ifndef MEMRUN_PLAN_DRAFT_H
+#define MEMRUN_PLAN_DRAFT_H
+
+#include "base/base.h"
+#include "plan/plan.h"
+
+struct mr_draft_gap {
+  mr_tensor_id tensor;
+  uint32_t after_op;   /* p < op_count */
+  uint32_t before_op;  /* g > p, at most p + op_count; unrolled */
+  uint32_t release_op; /* e in (p, j]; unrolled, meaningful where evicted */
+  uint32_t fetch_op;   /* j in [e, g] */
+  uint8_t decision;
+  bool wrap;
+  bool resting;      /* no op touches the tensor: it lies somewhere and never moves */
+  bool after_writes; /* the access that opens the gap changes the tensor */
+  bool written;      /* evicting it needs a move out */
+  bool home_below;   /* wrap: the step relies on its copy below from the start, so the tensor may
+                        not be fetched before the end of the step */
+  bool locked;       /* the present trial of the search may not change it */
+};
+
+struct mr_draft {
+  const struct mr_plan_problem *problem;
+  const struct mr_graph *program;
+  struct mr_liveness liveness;
+  uint32_t op_count;
+  uint64_t page_bytes;
+  uint64_t small_bytes;
+  uint64_t *small_offsets; /* for each tensor, then for each op's scratch; small ones alone */
+  uint64_t *pages;         /* for each tensor, then for each op's scratch; 0: small or none */
+  struct mr_draft_gap *gaps;
+  uint32_t gap_count;
+  uint32_t *first_gap; /* tensor_count + 1 */
+  double *clock;       /* op_count + 1: compute seconds before each op */
+
+  uint64_t limit_pages; /* of the device, without the small arena */
+  uint64_t host_limit_pages;
+  uint64_t nvme_limit_units;
+  bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
+
+  uint64_t *usage;      /* device pages at each op */
+  uint64_t *host_usage; /* host pages at each op */
+  uint64_t nvme_units;
+  double link_seconds[MR_LINK_COUNT];
+};
+
+/* The seconds that a link needs for a move of `bytes` on its own. */
+double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
+
+/* Everything kept, limits from the problem's budgets. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_init(struct mr_draft *draft,
+                                        const struct mr_plan_problem *problem, uint64_t page_bytes);
+void mr_draft_fini(struct mr_draft *draft);
+
+/* Keeps every gap again. */
+void mr_draft_reset(struct mr_draft *draft);
+
+/* Where decisions can be put aside and taken back. */
+struct mr_draft_saved {
+  struct mr_draft_gap *gaps;
+  uint64_t *usage;
+  uint64_t *host_usage;
+  uint64_t nvme_units;
+  double link_seconds[MR_LINK_COUNT];
+};
+MR_CHECK_RESULT mr_status mr_draft_saved_init(struct mr_draft_saved *saved,
+                                              const struct mr_draft *draft);
+void mr_draft_saved_fini(struct mr_draft_saved *saved);
+void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved);
+void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved);
+
+/* The most device pages in use at once. */
+uint64_t mr_draft_peak(const struct mr_draft *draft);
+
+/* True where the hole of the gap could free pages for at least one op. */
+bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap *gap);
+
+/*
+ * Decides a gap anew with the widest hole; false (and nothing changed) where the host or NVMe has
+ * no room. Keeping always succeeds; whether the device has room is the caller's concern.
+ */
+bool mr_draft_decide(struct mr_draft *draft, uint32_t gap, uint8_t decision);
+void mr_draft_keep(struct mr_draft *draft, uint32_t gap);
+
+/* The seconds of all moves of a gap's tensor, each link's weighted by its price, were this gap
+ * decided so. */
+double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t gap, uint8_t decision,
+                             const double *price);
+
+/* Moves the ends of an evicted gap's hole; the caller has seen to it that there is room. */
+void mr_draft_set_release(struct mr_draft *draft, uint32_t gap, uint32_t release_op);
+void mr_draft_set_fetch(struct mr_draft *draft, uint32_t gap, uint32_t fetch_op);
+
+/* Makes every hole as wide as it can be. */
+void mr_draft_widen(struct mr_draft *draft);
+
+/* True where `pages` more fit at every op of [from, to), unrolled. */
+bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages);
+
+/* Calls for the host slots of a tensor: one for each run of host gaps that one copy serves. */
+struct mr_draft_slot {
+  uint32_t first_op;
+  uint32_t last_op;
+  bool always;
+  uint32_t first_gap; /* the gaps [first_gap, last_gap] that are on the host use it */
+  uint32_t last_gap;
+};
+/* The next slot of the tensor at or after gap *cursor (start with first_gap[tensor]); false: no
+ * more. */
+bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint32_t *cursor,
+                        struct mr_draft_slot *slot_out);
+
+/* Packs what is below half a page; fills in small_offsets and small_bytes. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_pack_small(struct mr_draft *draft);
+
+/*
+ * Evicts until every op fits, by the bytes that a gap takes off crowded ops for each second of
+ * moves, then keeps again what turned out not to be needed. False: no choice was found.
+ * MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, bool *fits_out);
+
+/*
+ * Sweeps forward through `laps` steps: ops, evictions and fetches run as the queues would run them,
+ * and each hole is narrowed as far as memory allows so that its moves hide. Fetches look at most
+ * `lookahead_seconds` of compute ahead. The period of the last lap goes to *seconds_out;
+ * blame_seconds (for each gap; may be NULL) collects how long ops stood still for its moves.
+ * MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps,
+                                            double lookahead_seconds, double *blame_seconds,
+                                            double *seconds_out);
+
+/* Chooses, schedules, and improves by at most problem->search_rounds trials. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
+
+/*
+ * Interval colouring. Items are stays on a line of op_count ops; last_op >= op_count means that the
+ * stay goes round the end and keeps its pages. Page numbers of item i go to
+ * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
+ * free pages that are free long enough. MR_NO_MEMORY.
+ */
+struct mr_colour_item {
+  uint32_t first_op;
+  uint32_t last_op; /* unrolled */
+  bool always;
+  uint32_t page_count;
+  uint32_t first_page; /* filled in by the caller: where its numbers go */
+  uint32_t like; /* an item with a smaller index whose pages it would like; UINT32_MAX: none */
+};
+MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
+                                    uint32_t op_count, uint32_t *pages, uint64_t *page_count_out);
+
+/*
+ * From a finished draft to instances, pages, slots, extents, homes, gaps, instructions, births and
+ * operands of the plan. *pages_out is what colouring needed; where that is more than page_limit the
+ * plan holds nothing new. MR_NO_MEMORY, MR_INVALID (more pages than can be counted).
+ */
+MR_CHECK_RESULT mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
+                                         struct mr_program_plan *plan, uint64_t *pages_out);
+
+/* Frees what mr_draft_lower and mr_plan_add_waits made. */
+void mr_plan_clear(struct mr_program_plan *plan);
+
+/* Fills in the waits from hazards on pages, host pages, slots and extents. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_plan_add_waits(struct mr_program_plan *plan);
+
+/* A time that no plan of the problem can beat. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_plan_bound(const struct mr_plan_problem *problem,
+                                        const struct mr_liveness *liveness, double *seconds_out);
+
+#endif

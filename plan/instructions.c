@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queues of a plan: every op and every move in the total order, births and operands. */
+#include <stdlib.h>
+
+#include "plan/lower.h"
+
+/* A move to be sorted into its queue: by the op it hangs on, then by how soon it is wanted. */
+struct move {
+  uint32_t op;
+  uint32_t distance;
+  uint32_t gap;
+};
+
+static int by_order(const void *left, const void *right) {
+  const struct move *a = left;
+  const struct move *b = right;
+  if (a->op != b->op) {
+    return a->op < b->op ? -1 : 1;
+  }
+  if (a->distance != b->distance) {
+    return a->distance < b->distance ? -1 : 1;
+  }
+  return a->gap < b->gap ? -1 : a->gap > b->gap;
+}
+
+/* The moves of one link, sorted; returns how many. */
+static uint32_t list_moves(const struct mr_draft *draft, mr_link link, struct move *moves) {
+  bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
+  bool host = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_DEVICE_TO_HOST;
+  uint8_t decision = host ? MR_DECISION_HOST : MR_DECISION_NVME;
+  uint32_t n = draft->op_count;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    if (gap->decision != decision || gap->resting || (!fetch && !gap->written)) continue;
+    moves[count++] = fetch ? (struct move){gap->fetch_op % n, gap->before_op - gap->fetch_op, i}
+                           : (struct move){gap->after_op, gap->release_op - gap->after_op, i};
+  }
+  qsort(moves, count, sizeof *moves, by_order);
+  return count;
+}
+
+static mr_status add_link(struct mr_lowering *l, mr_link link, struct move *moves) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  uint32_t queue = MR_QUEUE_OF(link);
+  bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
+  uint32_t count = list_moves(draft, link, moves);
+  plan->instructions[queue] = mr_allocate(count, sizeof **plan->instructions);
+  if (plan->instructions[queue] == NULL) {
+    return MR_NO_MEMORY;
+  }
+  plan->instruction_count[queue] = count;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t gap = moves[i].gap;
+    uint32_t access = fetch ? mr_lowering_closing(draft, gap) : mr_lowering_opening(draft, gap);
+    struct mr_instruction *move = &plan->instructions[queue][i];
+    *move = (struct mr_instruction){.op = moves[i].op, .slot = l->slot_of_gap[gap]};
+    move->needed_by = (moves[i].op + moves[i].distance) % draft->op_count;
+    move->instance = l->stay_of_access[access];
+    move->first_birth = plan->birth_count;
+    if (fetch) {
+      plan->births[plan->birth_count++] = move->instance;
+      move->birth_count = 1;
+    }
+    plan->moved_bytes[link] += plan->instances[move->instance].bytes;
+    plan->link_seconds[link] +=
+        mr_draft_move_seconds(draft->problem, link, plan->instances[move->instance].bytes);
+  }
+  return MR_OK;
+}
+
+/* Instances that no move brings, by the op that is the first to touch them. */
+static void add_born(struct mr_lowering *l, struct mr_instruction *run, uint32_t stay) {
+  const struct mr_instance *instance = &l->plan->instances[stay];
+  if (!instance->small && !instance->always && instance->first_op == run->op) {
+    l->plan->births[l->plan->birth_count++] = stay;
+    run->birth_count++;
+  }
+}
+
+static void add_run(struct mr_lowering *l, uint32_t op_id, uint32_t *cursor, uint32_t scratch) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  const struct mr_op *op = &draft->program->ops[op_id];
+  const struct mr_liveness *liveness = &draft->liveness;
+  struct mr_instruction *run = &plan->instructions[MR_QUEUE_COMPUTE][op_id];
+  uint32_t *operands = &plan->operands[plan->first_operand[op_id]];
+  *run = (struct mr_instruction){.op = op_id,
+                                 .needed_by = op_id,
+                                 .instance = MR_NO_INSTANCE,
+                                 .slot = MR_NO_SLOT,
+                                 .first_birth = plan->birth_count};
+  for (uint32_t i = 0; i < op->input_count + op->output_count; i++) {
+    bool input = i < op->input_count;
+    mr_tensor_id t = input ? op->inputs[i] : op->outputs[i - op->input_count];
+    uint32_t first = liveness->first[t];
+    while (liveness->accesses[first + cursor[t]].op < op_id) {
+      cursor[t]++;
+    }
+    operands[i] = l->stay_of_access[first + cursor[t]];
+    bool born = cursor[t] == 0 && !input && !mr_role_is_persistent(draft->program->tensors[t].role);
+    if (born) {
+      add_born(l, run, operands[i]);
+    }
+  }
+  operands[op->input_count + op->output_count] = scratch;
+  if (scratch != MR_NO_INSTANCE) {
+    add_born(l, run, scratch);
+  }
+}
+
+static mr_status add_compute(struct mr_lowering *l) {
+  const struct mr_graph *graph = l->draft->program;
+  struct mr_program_plan *plan = l->plan;
+  uint32_t *cursor = mr_allocate(graph->tensor_count, sizeof *cursor);
+  if (cursor == NULL) {
+    return MR_NO_MEMORY;
+  }
+  uint32_t scratches = 0;
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    scratches += graph->ops[k].scratch_bytes > 0;
+  }
+  uint32_t scratch = plan->instance_count - scratches;
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    bool has = graph->ops[k].scratch_bytes > 0;
+    add_run(l, k, cursor, has ? scratch : MR_NO_INSTANCE);
+    scratch += has;
+    plan->compute_seconds += l->draft->problem->op_seconds[k];
+  }
+  free(cursor);
+  return MR_OK;
+}
+
+mr_status mr_lowering_add_instructions(struct mr_lowering *l) {
+  const struct mr_graph *graph = l->draft->program;
+  struct mr_program_plan *plan = l->plan;
+  uint32_t n = graph->op_count;
+  plan->first_operand = mr_allocate(n + 1ull, sizeof *plan->first_operand);
+  plan->instructions[MR_QUEUE_COMPUTE] = mr_allocate(n, sizeof **plan->instructions);
+  plan->births = mr_allocate(plan->instance_count, sizeof *plan->births);
+  struct move *moves = mr_allocate(l->draft->gap_count, sizeof *moves);
+  mr_status status = MR_NO_MEMORY;
+  if (plan->first_operand == NULL || plan->instructions[MR_QUEUE_COMPUTE] == NULL ||
+      plan->births == NULL || moves == NULL) {
+    goto done;
+  }
+  plan->instruction_count[MR_QUEUE_COMPUTE] = n;
+  for (uint32_t k = 0; k < n; k++) {
+    plan->first_operand[k + 1] =
+        plan->first_operand[k] + graph->ops[k].input_count + graph->ops[k].output_count + 1;
+  }
+  plan->operands = mr_allocate(plan->first_operand[n], sizeof *plan->operands);
+  if (plan->operands == NULL) {
+    goto done;
+  }
+  status = add_compute(l);
+  for (mr_link link = 0; link < MR_LINK_COUNT && status == MR_OK; link++) {
+    status = add_link(l, link, moves);
+  }
+
+done:
+  free(moves);
+  return status;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From decisions to places: the stays of each tensor, host slots, extents, homes, page numbers. */
+#include "plan/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t mr_lowering_opening(const struct mr_draft *draft, uint32_t gap) {
+  mr_tensor_id tensor = draft->gaps[gap].tensor;
+  return draft->liveness.first[tensor] + (gap - draft->first_gap[tensor]);
+}
+
+uint32_t mr_lowering_closing(const struct mr_draft *draft, uint32_t gap) {
+  return draft->gaps[gap].wrap ? draft->liveness.first[draft->gaps[gap].tensor]
+                               : mr_lowering_opening(draft, gap) + 1;
+}
+
+/* Adds an instance; last_op is unrolled. */
+static uint32_t add_stay(struct mr_lowering *l, struct mr_instance instance,
+                         const struct mr_colour_item *item) {
+  uint32_t index = l->plan->instance_count++;
+  l->items[index] = *item;
+  l->items[index].like = UINT32_MAX;
+  l->plan->instances[index] = instance;
+  return index;
+}
+
+static void set_stay(struct mr_lowering *l, mr_tensor_id tensor, uint32_t from, uint32_t to,
+                     uint32_t stay) {
+  const uint32_t *first = l->draft->liveness.first;
+  uint32_t count = first[tensor + 1] - first[tensor];
+  for (uint32_t i = from; i <= to; i++) {
+    l->stay_of_access[first[tensor] + i % count] = stay;
+  }
+}
+
+/* A tensor with one stay: small, an input, or never evicted. */
+static void add_single_stay(struct mr_lowering *l, mr_tensor_id t) {
+  const struct mr_draft *draft = l->draft;
+  const struct mr_tensor *tensor = &draft->program->tensors[t];
+  uint32_t first = draft->liveness.first[t];
+  uint32_t last = draft->liveness.first[t + 1];
+  bool always = tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role);
+  if (!always && first == last) {
+    return;
+  }
+  struct mr_instance instance = {.tensor = t, .bytes = tensor->bytes, .always = always};
+  if (!always) {
+    instance.first_op = draft->liveness.accesses[first].op;
+    instance.last_op = draft->liveness.accesses[last - 1].op;
+  }
+  instance.small = draft->pages[t] == 0;
+  instance.small_offset = instance.small ? draft->small_offsets[t] : 0;
+  struct mr_colour_item item = {.first_op = instance.first_op,
+                                .last_op = instance.last_op,
+                                .always = always,
+                                .page_count = (uint32_t)draft->pages[t]};
+  uint32_t stay = add_stay(l, instance, &item);
+  if (first < last) {
+    set_stay(l, t, 0, last - first - 1, stay);
+  }
+}
+
+/* A stay of a tensor that is evicted somewhere; both ops unrolled. A tail of an eviction that
+ * crosses the end of the step keeps its pages in the colouring alone. */
+static uint32_t add_long_stay(struct mr_lowering *l, mr_tensor_id t, uint32_t first_op,
+                              uint32_t last_op, bool tail_crosses) {
+  const struct mr_draft *draft = l->draft;
+  uint32_t n = draft->op_count;
+  if (first_op >= n) {
+    first_op -= n;
+    last_op -= n;
+  }
+  MR_ASSERT(first_op < n && last_op >= first_op && last_op - first_op < n);
+  struct mr_instance instance = {.tensor = t, .bytes = draft->program->tensors[t].bytes};
+  instance.first_op = first_op;
+  instance.last_op = tail_crosses ? n - 1 : last_op % n;
+  struct mr_colour_item item = {
+      .first_op = first_op, .last_op = last_op, .page_count = (uint32_t)draft->pages[t]};
+  return add_stay(l, instance, &item);
+}
+
+/* The first evicted gap of the tensor at or after `gap`; first_gap[t + 1]: none. */
+static uint32_t next_evicted(const struct mr_draft *draft, mr_tensor_id t, uint32_t gap) {
+  uint32_t end = draft->first_gap[t + 1];
+  while (gap < end && draft->gaps[gap].decision == MR_DECISION_KEEP) {
+    gap++;
+  }
+  return gap;
+}
+
+/*
+ * The stays of a tensor that is evicted somewhere: each goes from the fetch of an evicted gap, or
+ * from birth, to the release of the next one, or to the last access. Round the end of the step,
+ * the next one may be counted on the next turn.
+ */
+static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
+  const struct mr_draft *draft = l->draft;
+  const struct mr_draft_gap *gaps = draft->gaps;
+  uint32_t begin = draft->first_gap[t];
+  uint32_t end = draft->first_gap[t + 1];
+  uint32_t accesses = draft->liveness.first[t + 1] - draft->liveness.first[t];
+  uint32_t first = next_evicted(draft, t, begin);
+  bool circle = mr_role_is_persistent(draft->program->tensors[t].role);
+  if (gaps[first].resting) {
+    return;
+  }
+  uint32_t before = UINT32_MAX;
+  if (!circle) {
+    uint32_t birth = draft->liveness.accesses[draft->liveness.first[t]].op;
+    before = add_long_stay(l, t, birth, gaps[first].release_op - 1, false);
+    set_stay(l, t, 0, first - begin, before);
+  }
+  for (uint32_t gap = first; gap < end;) {
+    uint32_t next = next_evicted(draft, t, gap + 1);
+    uint32_t stop = next;
+    uint32_t turn = 0;
+    uint32_t last_op = 0;
+    if (next == end && circle) {
+      stop = first;
+      turn = draft->op_count;
+    }
+    if (stop == end) {
+      last_op = draft->liveness.accesses[draft->liveness.first[t + 1] - 1].op;
+    } else {
+      last_op = gaps[stop].release_op - 1 + turn;
+    }
+    bool crosses = stop < end && gaps[stop].wrap && gaps[stop].release_op > draft->op_count;
+    uint32_t stay = add_long_stay(l, t, gaps[gap].fetch_op, last_op, crosses);
+    uint32_t last = stop == end ? accesses - 1 : stop - begin + (turn > 0 ? accesses : 0);
+    set_stay(l, t, gap - begin + 1, last, stay);
+    if (before != UINT32_MAX && l->items[before].first_op < l->items[stay].first_op) {
+      l->items[stay].like = before;
+    }
+    before = stay;
+    gap = next;
+  }
+}
+
+static void add_scratch(struct mr_lowering *l, uint32_t op) {
+  const struct mr_draft *draft = l->draft;
+  uint32_t place = draft->program->tensor_count + op;
+  uint64_t bytes = draft->program->ops[op].scratch_bytes;
+  if (bytes == 0) {
+    return;
+  }
+  struct mr_instance instance = {
+      .tensor = MR_NO_TENSOR, .bytes = bytes, .first_op = op, .last_op = op};
+  instance.small = draft->pages[place] == 0;
+  instance.small_offset = instance.small ? draft->small_offsets[place] : 0;
+  struct mr_colour_item item = {
+      .first_op = op, .last_op = op, .page_count = (uint32_t)draft->pages[place]};
+  (void)add_stay(l, instance, &item);
+}
+
+static void add_all_stays(struct mr_lowering *l) {
+  const struct mr_draft *draft = l->draft;
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    if (next_evicted(draft, t, draft->first_gap[t]) == draft->first_gap[t + 1]) {
+      add_single_stay(l, t);
+    } else {
+      add_stays(l, t);
+    }
+  }
+  for (uint32_t k = 0; k < draft->op_count; k++) {
+    add_scratch(l, k);
+  }
+}
+
+/* Numbers the entries of all items; false where there are too many to count. */
+static bool number_entries(struct mr_colour_item *items, uint32_t count, uint32_t *entries_out) {
+  uint64_t entries = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    items[i].first_page = (uint32_t)entries;
+    entries += items[i].page_count;
+    if (entries > UINT32_MAX) {
+      mr_log(MR_LOG_ERROR, "the plan needs more than %u pages; take larger ones", UINT32_MAX);
+      return false;
+    }
+  }
+  *entries_out = (uint32_t)entries;
+  return true;
+}
+
+static mr_status colour_device(struct mr_lowering *l, uint64_t *pages_out) {
+  struct mr_program_plan *plan = l->plan;
+  if (!number_entries(l->items, plan->instance_count, &plan->page_entry_count)) {
+    return MR_INVALID;
+  }
+  plan->pages = mr_allocate(plan->page_entry_count, sizeof *plan->pages);
+  if (plan->pages == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < plan->instance_count; i++) {
+    plan->instances[i].first_page = l->items[i].first_page;
+    plan->instances[i].page_count = l->items[i].page_count;
+  }
+  return mr_colour(l->items, plan->instance_count, l->draft->op_count, plan->pages, pages_out);
+}
+
+static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    uint32_t cursor = draft->first_gap[t];
+    struct mr_draft_slot slot;
+    while (mr_draft_next_slot(draft, t, &cursor, &slot)) {
+      uint32_t index = plan->slot_count++;
+      items[index] = (struct mr_colour_item){.first_op = slot.first_op,
+                                             .last_op = slot.last_op,
+                                             .always = slot.always,
+                                             .page_count = (uint32_t)draft->pages[t],
+                                             .like = UINT32_MAX};
+      plan->slots[index] = (struct mr_slot){.tensor = t,
+                                            .bytes = draft->program->tensors[t].bytes,
+                                            .first_op = slot.first_op,
+                                            .last_op = slot.last_op,
+                                            .always = slot.always};
+      for (uint32_t i = slot.first_gap; i <= slot.last_gap; i++) {
+        if (draft->gaps[i].decision == MR_DECISION_HOST) {
+          l->slot_of_gap[i] = index;
+        }
+      }
+    }
+  }
+}
+
+static mr_status colour_host(struct mr_lowering *l) {
+  struct mr_program_plan *plan = l->plan;
+  struct mr_colour_item *items = mr_allocate(l->draft->gap_count, sizeof *items);
+  mr_status status = MR_NO_MEMORY;
+  if (items == NULL) {
+    return status;
+  }
+  add_slots(l, items);
+  if (!number_entries(items, plan->slot_count, &plan->host_page_entry_count)) {
+    status = MR_INVALID;
+    goto done;
+  }
+  plan->host_pages = mr_allocate(plan->host_page_entry_count, sizeof *plan->host_pages);
+  if (plan->host_pages == NULL) {
+    goto done;
+  }
+  for (uint32_t i = 0; i < plan->slot_count; i++) {
+    plan->slots[i].first_page = items[i].first_page;
+    plan->slots[i].page_count = items[i].page_count;
+  }
+  uint64_t pages = 0;
+  status = mr_colour(items, plan->slot_count, l->draft->op_count, plan->host_pages, &pages);
+  plan->host_page_count = (uint32_t)pages;
+
+done:
+  free(items);
+  return status;
+}
+
+static void add_extents(struct mr_lowering *l) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  uint64_t unit = draft->problem->extent_unit_bytes;
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    uint64_t bytes = draft->program->tensors[t].bytes;
+    uint32_t extent = MR_NO_SLOT;
+    for (uint32_t i = draft->first_gap[t]; i < draft->first_gap[t + 1]; i++) {
+      if (draft->gaps[i].decision != MR_DECISION_NVME) continue;
+      if (extent == MR_NO_SLOT) {
+        extent = plan->extent_count++;
+        plan->extents[extent] = (struct mr_extent){.tensor = t, .bytes = bytes};
+        plan->nvme_bytes += mr_round_up(bytes, unit);
+      }
+      l->slot_of_gap[i] = extent;
+    }
+  }
+}
+
+static void add_homes(struct mr_lowering *l) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    plan->homes[t] = (struct mr_home){MR_TIER_DEVICE, MR_NO_INSTANCE, MR_NO_SLOT};
+  }
+  for (uint32_t i = 0; i < plan->instance_count; i++) {
+    if (plan->instances[i].always) {
+      plan->homes[plan->instances[i].tensor].instance = i;
+    }
+  }
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    struct mr_home *home = &plan->homes[gap->tensor];
+    if (!gap->wrap || home->instance != MR_NO_INSTANCE) continue;
+    /* The fetch may come before the end of the step; then the next step begins on the device. */
+    if (gap->decision == MR_DECISION_KEEP || (gap->fetch_op < draft->op_count && !gap->resting)) {
+      home->instance = l->stay_of_access[mr_lowering_closing(draft, i)];
+    } else {
+      home->tier = gap->decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
+      home->slot = l->slot_of_gap[i];
+    }
+  }
+}
+
+static void add_gaps(struct mr_lowering *l) {
+  const struct mr_draft *draft = l->draft;
+  uint32_t n = draft->op_count;
+  l->plan->gap_count = draft->gap_count;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    bool kept = gap->decision == MR_DECISION_KEEP;
+    l->plan->gaps[i] = (struct mr_gap){.tensor = gap->tensor,
+                                       .after_op = gap->after_op,
+                                       .before_op = gap->before_op % n,
+                                       .release_op = kept ? 0 : gap->release_op % n,
+                                       .fetch_op = kept ? 0 : gap->fetch_op % n,
+                                       .decision = gap->decision,
+                                       .written = gap->written};
+  }
+}
+
+static mr_status allocate(struct mr_lowering *l) {
+  const struct mr_draft *draft = l->draft;
+  struct mr_program_plan *plan = l->plan;
+  uint32_t tensors = draft->program->tensor_count;
+  uint64_t stays = (uint64_t)tensors + draft->gap_count + draft->op_count;
+  l->items = mr_allocate(stays, sizeof *l->items);
+  l->stay_of_access = mr_allocate(draft->liveness.first[tensors], sizeof *l->stay_of_access);
+  l->slot_of_gap = mr_allocate(draft->gap_count, sizeof *l->slot_of_gap);
+  plan->instances = mr_allocate(stays, sizeof *plan->instances);
+  plan->slots = mr_allocate(draft->gap_count, sizeof *plan->slots);
+  plan->extents = mr_allocate(tensors, sizeof *plan->extents);
+  plan->gaps = mr_allocate(draft->gap_count, sizeof *plan->gaps);
+  plan->homes = mr_allocate(tensors, sizeof *plan->homes);
+  bool failed = l->items == NULL || l->stay_of_access == NULL || l->slot_of_gap == NULL ||
+                plan->instances == NULL || plan->slots == NULL || plan->extents == NULL ||
+                plan->gaps == NULL || plan->homes == NULL;
+  return failed ? MR_NO_MEMORY : MR_OK;
+}
+
+static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pages_out) {
+  mr_status status = allocate(l);
+  if (status != MR_OK) {
+    return status;
+  }
+  add_all_stays(l);
+  status = colour_device(l, pages_out);
+  if (status != MR_OK || *pages_out > page_limit) {
+    return status;
+  }
+  l->plan->device_page_count = (uint32_t)*pages_out;
+  status = colour_host(l);
+  if (status != MR_OK) {
+    return status;
+  }
+  add_extents(l);
+  add_homes(l);
+  add_gaps(l);
+  return mr_lowering_add_instructions(l);
+}
+
+mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
+                         struct mr_program_plan *plan, uint64_t *pages_out) {
+  struct mr_lowering l = {.draft = draft, .plan = plan};
+  mr_status status = lower(&l, page_limit, pages_out);
+  free(l.items);
+  free(l.stay_of_access);
+  free(l.slot_of_gap);
+  if (status != MR_OK || *pages_out > page_limit) {
+    mr_plan_clear(plan);
+  }
+  return status;
+}
+
+void mr_plan_clear(struct mr_program_plan *plan) {
+  free(plan->instances);
+  free(plan->pages);
+  free(plan->host_pages);
+  free(plan->slots);
+  free(plan->extents);
+  free(plan->gaps);
+  free(plan->homes);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    free(plan->instructions[q]);
+  }
+  free(plan->waits);
+  free(plan->births);
+  free(plan->operands);
+  free(plan->first_operand);
+  *plan = (struct mr_program_plan){.program = plan->program};
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Makes a plan. The page is the largest power of two from 4 KiB to 2 MiB of which the budget holds
+ * at least 512 and that wastes at most 3 % of the tensors' bytes in rounding: few pages are mapped
+ * fast, huge ones (2 MiB) spare the processor's translation caches, and waste is room lost. Where
+ * the program does not fit so, smaller pages are tried. The rule depends on the budget and the
+ * program alone, so the smallest budget that would do can be found without trying them all.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/draft.h"
+
+#define LEAST_PAGE_BYTES   (4 * MR_KIB)
+#define MOST_PAGE_BYTES    (2 * MR_MIB)
+#define LEAST_PAGE_NUMBER  512u
+#define MOST_WASTE_PER_TEN 0.03
+#define MOST_PAGE_SIZES    10u
+#define REPAIR_ROUNDS      6u
+
+static bool is_power_of_two(uint64_t value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
+
+static mr_status check_problem(const struct mr_plan_problem *problem) {
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    const struct mr_link_rate *rate = &problem->link[l];
+    if (!(rate->bytes_per_second > 0) || !(rate->latency_seconds >= 0)) {
+      mr_log(MR_LOG_ERROR, "link %u: %g bytes/s and a latency of %g s; the rate must be positive",
+             l, rate->bytes_per_second, rate->latency_seconds);
+      return MR_INVALID;
+    }
+  }
+  uint64_t page = problem->page_bytes;
+  if (page != 0 && (!is_power_of_two(page) || page < LEAST_PAGE_BYTES || page > MOST_PAGE_BYTES)) {
+    mr_log(MR_LOG_ERROR, "a page of %llu bytes; it must be a power of two from 4096 to 2097152",
+           (unsigned long long)page);
+    return MR_INVALID;
+  }
+  if (problem->extent_unit_bytes == 0 || problem->program->op_count == 0) {
+    mr_log(MR_LOG_ERROR, "nothing to plan: %u ops, extents in units of %llu bytes",
+           problem->program->op_count, (unsigned long long)problem->extent_unit_bytes);
+    return MR_INVALID;
+  }
+  for (uint32_t k = 0; k < problem->program->op_count; k++) {
+    if (!(problem->op_seconds[k] >= 0) || isinf(problem->op_seconds[k])) {
+      mr_log(MR_LOG_ERROR, "op %u takes %g s; it must be a number that is not negative", k,
+             problem->op_seconds[k]);
+      return MR_INVALID;
+    }
+  }
+  return MR_OK;
+}
+
+/* The share of the large tensors' bytes that rounding to pages would add. */
+static double page_waste(const struct mr_graph *graph, uint64_t page_bytes) {
+  double bytes = 1;
+  double waste = 0;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    uint64_t size = graph->tensors[t].bytes;
+    bytes += (double)size;
+    if (size >= page_bytes / 2) {
+      waste += (double)(mr_round_up(size, page_bytes) - size);
+    }
+  }
+  return waste / bytes;
+}
+
+/* A page size and the budget from which on it may be used. */
+struct page_choice {
+  uint64_t page_bytes;
+  uint64_t least_budget_bytes;
+};
+
+/* The page sizes that may be used, the largest first. */
+static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_choice *choices) {
+  if (problem->page_bytes != 0) {
+    choices[0] = (struct page_choice){problem->page_bytes, 0};
+    return 1;
+  }
+  uint32_t count = 0;
+  for (uint64_t page = MOST_PAGE_BYTES; page > LEAST_PAGE_BYTES; page /= 2) {
+    if (page_waste(problem->program, page) <= MOST_WASTE_PER_TEN) {
+      choices[count++] = (struct page_choice){page, page * LEAST_PAGE_NUMBER};
+    }
+  }
+  choices[count++] = (struct page_choice){LEAST_PAGE_BYTES, 0};
+  return count;
+}
+
+/* One draft under the draft's limits, lowered where its colouring fits too. */
+static mr_status attempt(struct mr_draft *draft, uint64_t page_limit, struct mr_program_plan *plan,
+                         bool *fits_out, uint64_t *pages_out) {
+  mr_draft_reset(draft);
+  mr_status status = mr_draft_search(draft, fits_out);
+  *pages_out = 0;
+  if (status == MR_OK && *fits_out) {
+    status = mr_draft_lower(draft, page_limit, plan, pages_out);
+  }
+  return status;
+}
+
+/*
+ * Decides and lowers under a limit in pages. Stays that go round the end of the step can make
+ * colouring need more pages than are ever in use; then the limit is tightened by the excess, and in
+ * the end such stays are given up, which always colours.
+ */
+static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
+                             struct mr_program_plan *plan, bool *fits_out) {
+  bool fits = true;
+  uint64_t pages = 0;
+  uint64_t limit = page_limit;
+  for (uint32_t round = 0; round < REPAIR_ROUNDS && fits; round++) {
+    draft->limit_pages = limit;
+    mr_status status = attempt(draft, page_limit, plan, &fits, &pages);
+    if (status != MR_OK || (fits && pages <= page_limit)) {
+      *fits_out = fits;
+      return status;
+    }
+    uint64_t excess = fits ? pages - page_limit : 0;
+    limit = excess < limit ? limit - excess : 0;
+  }
+  draft->limit_pages = page_limit;
+  draft->line_only = true;
+  mr_status status = attempt(draft, page_limit, plan, fits_out, &pages);
+  draft->line_only = false;
+  MR_ASSERT(status != MR_OK || !*fits_out || pages <= page_limit);
+  return status;
+}
+
+/* The pages in use with every gap evicted that can be: no plan needs fewer. */
+static uint64_t least_pages(struct mr_draft *draft) {
+  const uint64_t *budget = draft->problem->budget_bytes;
+  mr_draft_reset(draft);
+  if (budget[MR_TIER_HOST] == 0 && budget[MR_TIER_NVME] == 0) {
+    return mr_draft_peak(draft);
+  }
+  uint64_t host = draft->host_limit_pages;
+  draft->host_limit_pages = UINT64_MAX;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    if (mr_draft_can_evict(draft, &draft->gaps[i])) {
+      MR_ASSERT(mr_draft_decide(draft, i, MR_DECISION_HOST));
+    }
+  }
+  uint64_t peak = mr_draft_peak(draft);
+  mr_draft_reset(draft);
+  draft->host_limit_pages = host;
+  return peak;
+}
+
+/* Plans with one page size under the problem's budgets; *least_bytes_out: no device budget below it
+ * would do. */
+static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_bytes,
+                          struct mr_program_plan *plan, bool *fits_out, uint64_t *least_bytes_out) {
+  struct mr_draft draft;
+  double bound = 0;
+  *fits_out = false;
+  mr_status status = mr_draft_init(&draft, problem, page_bytes);
+  if (status != MR_OK) {
+    return status;
+  }
+  uint64_t footprint = draft.small_bytes + mr_draft_peak(&draft) * page_bytes;
+  uint64_t least = least_pages(&draft);
+  *least_bytes_out = draft.small_bytes + least * page_bytes;
+  if (*least_bytes_out <= problem->budget_bytes[MR_TIER_DEVICE]) {
+    status = make_within(&draft, draft.limit_pages, plan, fits_out);
+  }
+  if (status == MR_OK) {
+    status = mr_plan_bound(problem, &draft.liveness, &bound);
+  }
+  plan->page_bytes = page_bytes;
+  plan->small_bytes = draft.small_bytes;
+  plan->footprint_bytes = footprint;
+  plan->bound_seconds = bound;
+  mr_draft_fini(&draft);
+  return status;
+}
+
+/* The fewest device pages with which planning succeeds: found by halving, since lower tiers may be
+ * what is short. */
+static mr_status smallest_pages(const struct mr_plan_problem *problem, uint64_t page_bytes,
+                                uint64_t *bytes_out) {
+  struct mr_plan_problem quick = *problem;
+  quick.search_rounds = 0;
+  struct mr_program_plan plan = {.program = problem->program};
+  struct mr_draft draft;
+  mr_status status = mr_draft_init(&draft, &quick, page_bytes);
+  if (status != MR_OK) {
+    return status;
+  }
+  uint64_t high = mr_draft_peak(&draft);
+  uint64_t low = least_pages(&draft);
+  uint64_t middle = low;
+  while (low < high && status == MR_OK) {
+    bool fits = false;
+    status = make_within(&draft, middle, &plan, &fits);
+    mr_plan_clear(&plan);
+    if (fits) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+    middle = low + (high - low) / 2;
+  }
+  *bytes_out = draft.small_bytes + high * page_bytes;
+  mr_draft_fini(&draft);
+  return status;
+}
+
+static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    uint64_t bytes = mr_op_working_bytes(graph, k, 1);
+    if (bytes > plan->largest_op_bytes) {
+      plan->largest_op = k;
+      plan->largest_op_bytes = bytes;
+    }
+  }
+}
+
+/* Says of a problem that does not fit what would do, and which tier is short. */
+static mr_status refuse(const struct mr_plan_problem *problem, const struct page_choice *choices,
+                        uint32_t choice_count, struct mr_program_plan *plan, uint64_t least_bytes) {
+  const uint64_t *budget = problem->budget_bytes;
+  plan->smallest_device_bytes = UINT64_MAX;
+  for (uint32_t i = 0; i < choice_count; i++) {
+    uint64_t bytes = 0;
+    mr_status status = smallest_pages(problem, choices[i].page_bytes, &bytes);
+    if (status != MR_OK) {
+      return status;
+    }
+    bytes = mr_max_u64(bytes, choices[i].least_budget_bytes);
+    plan->smallest_device_bytes = mr_min_u64(plan->smallest_device_bytes, bytes);
+  }
+  plan->failed_tier = MR_TIER_DEVICE;
+  if (least_bytes <= budget[MR_TIER_DEVICE]) {
+    plan->failed_tier = budget[MR_TIER_NVME] > 0 ? MR_TIER_NVME : MR_TIER_HOST;
+  }
+  return MR_OK;
+}
+
+static mr_status make(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
+  struct page_choice choices[MOST_PAGE_SIZES];
+  uint32_t choice_count = list_pages(problem, choices);
+  uint64_t least_bytes = UINT64_MAX;
+  name_largest_op(problem->program, plan);
+  for (uint32_t i = 0; i < choice_count; i++) {
+    if (problem->budget_bytes[MR_TIER_DEVICE] < choices[i].least_budget_bytes) continue;
+    uint64_t bytes = 0;
+    bool fits = false;
+    mr_op_id largest_op = plan->largest_op;
+    uint64_t largest_op_bytes = plan->largest_op_bytes;
+    mr_status status = try_page(problem, choices[i].page_bytes, plan, &fits, &bytes);
+    plan->largest_op = largest_op;
+    plan->largest_op_bytes = largest_op_bytes;
+    if (status != MR_OK) {
+      return status;
+    }
+    if (fits) {
+      plan->fits = true;
+      status = mr_plan_add_waits(plan);
+      return status == MR_OK ? mr_program_plan_simulate(problem, plan) : status;
+    }
+    least_bytes = mr_min_u64(least_bytes, bytes);
+  }
+  return refuse(problem, choices, choice_count, plan, least_bytes);
+}
+
+mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
+                               struct mr_program_plan **plan_out) {
+  mr_status status = check_problem(problem);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct mr_program_plan *plan = mr_allocate(1, sizeof *plan);
+  if (plan == NULL) {
+    return MR_NO_MEMORY;
+  }
+  plan->program = problem->program;
+  status = make(problem, plan);
+  if (status != MR_OK) {
+    mr_program_plan_destroy(plan);
+    return status;
+  }
+  *plan_out = plan;
+  return MR_OK;
+}
+
+void mr_program_plan_destroy(struct mr_program_plan *plan) {
+  if (plan != NULL) {
+    mr_plan_clear(plan);
+    free(plan);
+  }
+}
