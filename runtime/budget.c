@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Budgets as numbers. What a user gives holds where the machine can keep it; what is left open is
+ * taken from the lowest of the cgroup limits and the machine's available memory.
+ *
+ * On the cpu device, device and host memory are the same silicon, so a byte of host tier saves no
+ * more than a byte of device memory would and costs two copies. The host gets a share at all
+ * because tensors that rest in it need no huge page of their own: a quarter, and the device the
+ * rest; without offload the device gets everything.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* A cgroup counts its pages in batches, so a limit of exactly what is asked for may look short. */
+#define COUNTING_SLACK_BYTES (4ull << 20)
+
+/* The number after `key` at the start of a line, in units of `unit`; `fallback` where there is
+ * none. */
+static uint64_t read_field(const char *path, const char *key, uint64_t unit, uint64_t fallback) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) {
+    return fallback;
+  }
+  char line[256];
+  uint64_t value = fallback;
+  size_t key_length = strlen(key);
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (strncmp(line, key, key_length) == 0) {
+      char *end = NULL;
+      errno = 0;
+      unsigned long long number = strtoull(line + key_length, &end, 10);
+      if (end != line + key_length && errno == 0 && !mr_mul_u64(number, unit, &value)) {
+        value = UINT64_MAX;
+      }
+      break;
+    }
+  }
+  fclose(file);
+  return value;
+}
+
+/* What a cgroup leaves to this process: its limit less what others in it hold. Files in its page
+ * cache give way. UINT64_MAX: no limit. */
+static uint64_t group_available(const char *directory, bool unified, uint64_t own_bytes) {
+  char limit_path[4352];
+  char stat_path[4352];
+  snprintf(limit_path, sizeof limit_path, "%s/%s", directory,
+           unified ? "memory.max" : "memory.limit_in_bytes");
+  snprintf(stat_path, sizeof stat_path, "%s/memory.stat", directory);
+  uint64_t limit = read_field(limit_path, "", 1, UINT64_MAX);
+  if (limit >= UINT64_MAX / 4) {
+    return UINT64_MAX;
+  }
+  uint64_t used = read_field(stat_path, unified ? "anon " : "total_rss ", 1, 0) +
+                  read_field(stat_path, unified ? "shmem " : "total_shmem ", 1, 0);
+  uint64_t others = used > own_bytes ? used - own_bytes : 0;
+  return limit > others ? limit - others : 0;
+}
+
+/* The lowest over the group of this line of /proc/self/cgroup and its parents. */
+static uint64_t line_available(const char *line, uint64_t own_bytes) {
+  const char *first = strchr(line, ':');
+  const char *second = first == NULL ? NULL : strchr(first + 1, ':');
+  if (second == NULL) {
+    return UINT64_MAX;
+  }
+  bool unified = second == first + 1;
+  bool memory = strncmp(first + 1, "memory:", 7) == 0 || strstr(first + 1, ",memory") != NULL;
+  if (!unified && !memory) {
+    return UINT64_MAX;
+  }
+  static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+  uint64_t lowest = UINT64_MAX;
+  for (size_t r = 0; r < (unified ? MR_COUNT_OF(roots) : 1); r++) {
+    char directory[4200];
+    const char *root = unified ? roots[r] : "/sys/fs/cgroup/memory";
+    int length = snprintf(directory, sizeof directory, "%s%.*s", root,
+                          (int)strcspn(second + 1, "\n"), second + 1);
+    size_t root_length = strlen(root);
+    while (length > 0 && strlen(directory) >= root_length) {
+      lowest = mr_min_u64(lowest, group_available(directory, unified, own_bytes));
+      char *slash = strrchr(directory, '/');
+      if (slash == NULL) {
+        break;
+      }
+      *slash = '\0';
+    }
+  }
+  return lowest;
+}
+
+uint64_t mr_budget_available_bytes(void) {
+  uint64_t own = read_field("/proc/self/status", "RssAnon:", 1024, 0);
+  uint64_t lowest = read_field("/proc/meminfo", "MemAvailable:", 1024, UINT64_MAX / 2) + own;
+  FILE *file = fopen("/proc/self/cgroup", "re");
+  if (file != NULL) {
+    char line[4096];
+    while (fgets(line, sizeof line, file) != NULL) {
+      lowest = mr_min_u64(lowest, line_available(line, own));
+    }
+    fclose(file);
+  }
+  return lowest > MR_OVERHEAD_BYTES ? lowest - MR_OVERHEAD_BYTES : 0;
+}
+
+static void resolve_memory(struct mr_settings *settings, const struct mr_options *options) {
+  uint64_t available = mr_budget_available_bytes();
+  uint64_t device = options->device_bytes;
+  uint64_t host = settings->host ? options->host_bytes : 0;
+  if (device == MR_BUDGET_AUTO && host == MR_BUDGET_AUTO) {
+    host = available / 4;
+    device = available - host;
+  } else if (device == MR_BUDGET_AUTO) {
+    device = available > host ? available - host : 0;
+  } else if (host == MR_BUDGET_AUTO) {
+    host = available > device ? available - device : 0;
+  } else if (device > available + COUNTING_SLACK_BYTES ||
+             host > available + COUNTING_SLACK_BYTES - device) {
+    struct mr_size_text text[3];
+    uint64_t kept_device = mr_min_u64(device, available);
+    uint64_t kept_host = mr_min_u64(host, available - kept_device);
+    mr_log(MR_LOG_WARN, "only %s of memory are available: device budget %s, host budget %s",
+           mr_size_format(available, &text[0]), mr_size_format(kept_device, &text[1]),
+           mr_size_format(kept_host, &text[2]));
+    device = kept_device;
+    host = kept_host;
+  }
+  if (options->device_bytes == MR_BUDGET_AUTO) {
+    device = mr_min_u64(device, available);
+  }
+  settings->budget_bytes[MR_TIER_DEVICE] = device;
+  settings->budget_bytes[MR_TIER_HOST] = host;
+}
+
+mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_options *options) {
+  resolve_memory(settings, options);
+  if (settings->nvme_count == 0) {
+    return MR_OK;
+  }
+  return mr_store_available(settings->nvme, settings->nvme_count,
+                            &settings->budget_bytes[MR_TIER_NVME]);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this machine does, measured once with loops of our own: copies between tiers, memory read
+ * and written by all threads, arithmetic in registers. The last two stand in for op rates until ops
+ * of that kind have run.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/profile.h"
+#include "runtime/runtime.h"
+
+/* Larger than caches that one core has for itself, small enough for the overhead allowance. */
+#define BUFFER_BYTES (16ull << 20)
+#define PIECE_BYTES  (2ull << 20)
+#define ROUNDS       5u
+
+static double copy_rate(const struct mr_memory *to, const struct mr_memory *from) {
+  double best = 0;
+  for (uint32_t r = 0; r < ROUNDS; r++) {
+    double start = mr_clock_seconds();
+    for (uint64_t i = 0; i < BUFFER_BYTES; i += PIECE_BYTES) {
+      mr_device_cpu.copy((char *)to->data + i, (const char *)from->data + i, PIECE_BYTES);
+    }
+    best = fmax(best, (double)BUFFER_BYTES / fmax(mr_clock_seconds() - start, 1e-9));
+  }
+  return best;
+}
+
+struct sweep {
+  float *to;
+  const float *from;
+  uint64_t piece_count; /* floats of a task */
+};
+
+static void sweep_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct sweep *sweep = context;
+  float *to = sweep->to + task * sweep->piece_count;
+  const float *from = sweep->from + task * sweep->piece_count;
+  for (uint64_t i = 0; i < sweep->piece_count; i++) {
+    to[i] += from[i] * 0.5f;
+  }
+}
+
+static double memory_rate(struct mr_team *team, const struct mr_memory *to,
+                          const struct mr_memory *from) {
+  struct sweep sweep = {to->data, from->data, (1ull << 20) / sizeof(float)};
+  uint32_t tasks = (uint32_t)(BUFFER_BYTES >> 20);
+  double best = 0;
+  for (uint32_t r = 0; r < ROUNDS; r++) {
+    double start = mr_clock_seconds();
+    mr_team_run(team, tasks, sweep_task, &sweep);
+    best = fmax(best, 3.0 * (double)BUFFER_BYTES / fmax(mr_clock_seconds() - start, 1e-9));
+  }
+  return best;
+}
+
+/* Eight independent chains of a multiplication and an addition over 16 floats each: without fused
+ * instructions that is about half of a processor's peak, which is what fair kernels reach. */
+typedef float lanes __attribute__((vector_size(64)));
+#define CHAINS         8u
+#define ARITHMETIC_OPS 20000u
+
+static inline __attribute__((always_inline)) void multiply_add(float *result) {
+  lanes chain[CHAINS];
+  lanes factor = (lanes){0} + 0.999f;
+  for (uint32_t c = 0; c < CHAINS; c++) {
+    chain[c] = (lanes){0} + (float)(c + 1);
+  }
+  for (uint32_t i = 0; i < ARITHMETIC_OPS; i++) {
+    for (uint32_t c = 0; c < CHAINS; c++) {
+      chain[c] = chain[c] * factor + factor;
+    }
+  }
+  for (uint32_t c = 1; c < CHAINS; c++) {
+    chain[0] += chain[c];
+  }
+  *result = chain[0][0];
+}
+
+static void multiply_add_any(float *result) {
+  multiply_add(result);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void multiply_add_avx2(float *result) {
+  multiply_add(result);
+}
+
+__attribute__((target("avx512f"))) static void multiply_add_avx512(float *result) {
+  multiply_add(result);
+}
+#endif
+
+typedef void (*arithmetic)(float *result);
+
+static arithmetic choose_arithmetic(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) {
+    return multiply_add_avx512;
+  }
+  if (__builtin_cpu_supports("avx2")) {
+    return multiply_add_avx2;
+  }
+#endif
+  return multiply_add_any;
+}
+
+struct drill {
+  arithmetic run;
+  float *results; /* one for each task */
+};
+
+static void drill_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct drill *drill = context;
+  drill->run(&drill->results[task]);
+}
+
+static double arithmetic_rate(struct mr_team *team, float *results) {
+  uint32_t tasks = 4 * mr_team_thread_count(team);
+  struct drill drill = {choose_arithmetic(), results};
+  double flops = 2.0 * ARITHMETIC_OPS * CHAINS * (sizeof(lanes) / sizeof(float)) * tasks;
+  double best = 0;
+  for (uint32_t r = 0; r < ROUNDS; r++) {
+    double start = mr_clock_seconds();
+    mr_team_run(team, tasks, drill_task, &drill);
+    best = fmax(best, flops / fmax(mr_clock_seconds() - start, 1e-9));
+  }
+  return best;
+}
+
+mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {
+  struct mr_memory device = {0};
+  struct mr_memory host = {0};
+  struct mr_team *team = NULL;
+  mr_status status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &device);
+  if (status == MR_OK) {
+    status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &host);
+  }
+  if (status == MR_OK) {
+    status = mr_team_create(threads, &team);
+  }
+  if (status == MR_OK) {
+    profile->copy_bytes_per_second[0] = copy_rate(&host, &device);
+    profile->copy_bytes_per_second[1] = copy_rate(&device, &host);
+    profile->bytes_per_second = memory_rate(team, &device, &host);
+    profile->flops_per_second = arithmetic_rate(team, device.data);
+  }
+  mr_team_destroy(team);
+  mr_memory_unmap(&host);
+  mr_memory_unmap(&device);
+  return status;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making a plan: settings, profile, then the best of a bounded number of recompute candidates. Each
+ * candidate is planned quickly; the one predicted fastest (of equals, the one that moves least) is
+ * planned again with the full search. A candidate that needs no moves ends the search: nothing can
+ * beat running only what must run.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recompute/recompute.h"
+#include "runtime/runtime.h"
+
+/* Bounds of the planner's local search: for comparing candidates, and for the plan that runs. */
+#define QUICK_ROUNDS 4u
+#define FULL_ROUNDS  64u
+/* Recompute candidates that are tried, "none" included. */
+#define MAX_CANDIDATES 12u
+#define MAX_LEVELS     5u
+/* Predictions closer than this are equal. */
+#define SAME_SECONDS 1e-3
+/* What starting a copy costs beside its bytes; a transfer of the store. */
+#define COPY_LATENCY_SECONDS 5e-6
+#define NVME_LATENCY_SECONDS 150e-6
+
+/* One program to plan: the graph with selected[b] applied to block b. */
+struct candidate {
+  const struct mr_graph *program;
+  struct mr_graph *rewritten; /* NULL: the program is the graph */
+  double *op_seconds;
+  struct mr_program_plan *layout;
+};
+
+struct search {
+  struct mr_plan *plan;
+  struct mr_recompute_menu menu;
+  uint32_t *selected; /* for each block of the menu */
+  struct candidate best;
+  uint32_t tried;
+  uint64_t max_page_count;
+};
+
+static void candidate_fini(struct candidate *candidate) {
+  mr_program_plan_destroy(candidate->layout);
+  mr_graph_destroy(candidate->rewritten);
+  free(candidate->op_seconds);
+  *candidate = (struct candidate){0};
+}
+
+static mr_status estimate_ops(const struct mr_plan *plan, const struct mr_graph *program,
+                              double **op_seconds_out) {
+  double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
+  if (op_seconds == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    op_seconds[k] = mr_profile_op_seconds(plan->profile, &program->ops[k]);
+  }
+  *op_seconds_out = op_seconds;
+  return MR_OK;
+}
+
+/* Plans with pages large enough for the device to map one by one. */
+static mr_status make_layout(struct search *search, struct candidate *candidate, uint32_t rounds) {
+  struct mr_plan_problem *problem = &search->plan->problem;
+  problem->program = candidate->program;
+  problem->op_seconds = candidate->op_seconds;
+  problem->search_rounds = rounds;
+  problem->page_bytes = 0;
+  for (;;) {
+    struct mr_program_plan *layout = NULL;
+    mr_status status = mr_program_plan_make(problem, &layout);
+    if (status != MR_OK) {
+      return status;
+    }
+    if (!layout->fits || layout->device_page_count <= search->max_page_count ||
+        layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES) {
+      mr_program_plan_destroy(candidate->layout);
+      candidate->layout = layout;
+      return MR_OK;
+    }
+    problem->page_bytes = 2 * layout->page_bytes;
+    mr_program_plan_destroy(layout);
+  }
+}
+
+static uint64_t moved_bytes(const struct mr_program_plan *layout) {
+  uint64_t total = 0;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    total += layout->moved_bytes[link];
+  }
+  return total;
+}
+
+static bool better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
+  if (a->fits != b->fits) {
+    return a->fits;
+  }
+  if (!a->fits) {
+    return a->smallest_device_bytes < b->smallest_device_bytes;
+  }
+  double margin = SAME_SECONDS * b->step_seconds;
+  if (fabs(a->step_seconds - b->step_seconds) > margin) {
+    return a->step_seconds < b->step_seconds;
+  }
+  return moved_bytes(a) < moved_bytes(b);
+}
+
+/* Plans the graph with search->selected and keeps it where it beats the best so far. */
+static mr_status try_selected(struct search *search, bool recompute) {
+  struct candidate candidate = {.program = search->plan->graph};
+  mr_status status = MR_OK;
+  if (recompute) {
+    status = mr_recompute_apply(&search->menu, search->plan->graph, search->selected,
+                                &candidate.rewritten);
+    candidate.program = candidate.rewritten;
+  }
+  if (status == MR_OK) {
+    status = estimate_ops(search->plan, candidate.program, &candidate.op_seconds);
+  }
+  if (status == MR_OK) {
+    status = make_layout(search, &candidate, QUICK_ROUNDS);
+  }
+  search->tried++;
+  if (status != MR_OK) {
+    candidate_fini(&candidate);
+    return status;
+  }
+  mr_log(MR_LOG_DEBUG, "candidate %u: %s, %.4f s, %llu bytes moved", search->tried,
+         candidate.layout->fits ? "fits" : "does not fit", candidate.layout->step_seconds,
+         (unsigned long long)moved_bytes(candidate.layout));
+  if (search->best.layout == NULL || better(candidate.layout, search->best.layout)) {
+    candidate_fini(&search->best);
+    search->best = candidate;
+  } else {
+    candidate_fini(&candidate);
+  }
+  return MR_OK;
+}
+
+/* The first `deep_blocks` blocks at their deepest choice, the others at `level`. */
+static bool select_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
+  bool any = false;
+  for (uint32_t b = 0; b < search->menu.block_count; b++) {
+    uint32_t deepest = search->menu.blocks[b].choice_count - 1;
+    uint32_t choice = b < deep_blocks || level > deepest ? deepest : level;
+    search->selected[b] = choice;
+    any = any || choice != 0;
+  }
+  return any;
+}
+
+static uint32_t deepest_level(const struct mr_recompute_menu *menu) {
+  uint32_t deepest = 0;
+  for (uint32_t b = 0; b < menu->block_count; b++) {
+    uint32_t choices = menu->blocks[b].choice_count;
+    deepest = choices > deepest + 1 ? choices - 1 : deepest;
+  }
+  return deepest;
+}
+
+/* Every level for all blocks (at most MAX_LEVELS of them, evenly), then the first blocks deeper
+ * than the others: their activations wait longest. */
+static mr_status try_levels(struct search *search) {
+  uint32_t deepest = deepest_level(&search->menu);
+  uint32_t levels = deepest < MAX_LEVELS ? deepest : MAX_LEVELS;
+  mr_status status = MR_OK;
+  for (uint32_t i = 1; status == MR_OK && i <= levels; i++) {
+    if (select_blocks(search, i * deepest / levels, 0)) {
+      status = try_selected(search, true);
+    }
+  }
+  static const uint32_t shares_percent[] = {12, 25, 37, 50, 75};
+  for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(shares_percent); i++) {
+    uint32_t blocks = search->menu.block_count * shares_percent[i] / 100;
+    if (search->tried < MAX_CANDIDATES && blocks != 0 && levels != 0 &&
+        select_blocks(search, 0, blocks)) {
+      status = try_selected(search, true);
+    }
+  }
+  return status;
+}
+
+static mr_status try_candidates(struct search *search) {
+  mr_recompute mode = search->plan->settings.recompute;
+  mr_status status = MR_OK;
+  if (mode != MR_RECOMPUTE_FULL) {
+    status = try_selected(search, false);
+    if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
+        (search->best.layout->fits && moved_bytes(search->best.layout) == 0)) {
+      return status;
+    }
+  }
+  double *op_seconds = NULL;
+  status = estimate_ops(search->plan, search->plan->graph, &op_seconds);
+  if (status == MR_OK) {
+    status = mr_recompute_menu_init(&search->menu, search->plan->graph, op_seconds);
+    free(op_seconds);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  search->selected = mr_allocate(search->menu.block_count, sizeof *search->selected);
+  if (search->selected == NULL) {
+    return MR_NO_MEMORY;
+  }
+  if (mode == MR_RECOMPUTE_FULL) {
+    return try_selected(search, select_blocks(search, UINT32_MAX, 0));
+  }
+  return try_levels(search);
+}
+
+/* Hands the best candidate to the plan, searched in full. */
+static mr_status keep_best(struct search *search) {
+  struct mr_plan *plan = search->plan;
+  struct candidate *best = &search->best;
+  mr_status status = MR_OK;
+  if (best->layout->fits && moved_bytes(best->layout) != 0) {
+    status = make_layout(search, best, FULL_ROUNDS);
+  }
+  plan->layout = best->layout;
+  plan->rewritten = best->rewritten;
+  plan->op_seconds = best->op_seconds;
+  plan->problem.program = best->program;
+  plan->problem.op_seconds = best->op_seconds;
+  plan->problem.page_bytes = best->layout->page_bytes;
+  for (uint32_t k = 0; k < best->program->op_count; k++) {
+    const struct mr_op *op = &best->program->ops[k];
+    if (op->clone_of == MR_NO_OP) {
+      continue;
+    }
+    plan->recomputed_op_count++;
+    plan->recomputed_seconds += best->op_seconds[k];
+    for (uint32_t i = 0; i < op->output_count; i++) {
+      plan->recomputed_bytes += best->program->tensors[op->outputs[i]].bytes;
+    }
+  }
+  *best = (struct candidate){0};
+  return status;
+}
+
+static void fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
+  struct mr_plan_problem *problem = &plan->problem;
+  *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES};
+  for (uint32_t i = 0; i < 2; i++) {
+    problem->link[i] =
+        (struct mr_link_rate){plan->profile->copy_bytes_per_second[i], COPY_LATENCY_SECONDS};
+  }
+  problem->link[MR_LINK_NVME_READ] =
+      (struct mr_link_rate){nvme->read_bytes_per_second, NVME_LATENCY_SECONDS};
+  problem->link[MR_LINK_NVME_WRITE] =
+      (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
+  problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
+  memcpy(problem->budget_bytes, plan->settings.budget_bytes, sizeof problem->budget_bytes);
+  plan->nvme = *nvme;
+}
+
+static mr_status make(struct mr_plan *plan) {
+  /* A machine without NVMe in the plan still needs positive rates there. */
+  struct mr_store_rates nvme = {
+      .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
+  mr_status status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
+  if (status != MR_OK) {
+    return status;
+  }
+  fill_problem(plan, &nvme);
+  struct mr_device_caps caps;
+  mr_device_cpu.query(&caps);
+  struct search search = {.plan = plan, .max_page_count = caps.max_page_count};
+  double start = mr_clock_seconds();
+  status = try_candidates(&search);
+  if (status == MR_OK) {
+    status = keep_best(&search);
+  }
+  candidate_fini(&search.best);
+  free(search.selected);
+  mr_recompute_menu_fini(&search.menu);
+  mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
+  if (status == MR_OK && plan->layout->fits && plan->settings.check_plan) {
+    status = mr_plan_verify(plan);
+  }
+  return status;
+}
+
+mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *options,
+                         struct mr_plan **plan_out) {
+  if (graph->op_count == 0) {
+    mr_log(MR_LOG_ERROR, "the graph has no ops; there is nothing to plan");
+    return MR_INVALID;
+  }
+  struct mr_plan *plan = mr_allocate(1, sizeof *plan);
+  if (plan == NULL) {
+    return MR_NO_MEMORY;
+  }
+  plan->graph = graph;
+  mr_status status = mr_settings_init(&plan->settings, options);
+  if (status == MR_OK) {
+    status = make(plan);
+  }
+  if (status != MR_OK) {
+    mr_plan_destroy(plan);
+    return status;
+  }
+  *plan_out = plan;
+  return MR_OK;
+}
+
+void mr_plan_destroy(struct mr_plan *plan) {
+  if (plan == NULL) {
+    return;
+  }
+  mr_program_plan_destroy(plan->layout);
+  mr_graph_destroy(plan->rewritten);
+  free(plan->op_seconds);
+  free(plan->profile);
+  mr_settings_fini(&plan->settings);
+  free(plan);
+}
+
+mr_status mr_plan_verify(const struct mr_plan *plan) {
+  if (!plan->layout->fits) {
+    return MR_OK;
+  }
+  return mr_program_plan_verify(&plan->problem, plan->layout);
+}

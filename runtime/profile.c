@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The profile in use: getting one, asking it, teaching it. */
+#include "runtime/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "runtime/runtime.h"
+
+/* Written and read by the probe of an NVMe path, at most. */
+#define PROBE_BYTES (256ull << 20)
+/* What calling an op costs. */
+#define OP_OVERHEAD_SECONDS 2e-6
+/* A new run weighs as much as all that came before it: machines change, noise must not. */
+#define LEARN_WEIGHT 0.5
+
+/* "model name|cores of the machine|threads of the run". */
+static void machine_key(uint32_t threads, char *key) {
+  char model[80] = "unknown";
+  uint32_t cores = 0;
+  FILE *file = fopen("/proc/cpuinfo", "re");
+  char line[512];
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    const char *colon = strchr(line, ':');
+    if (colon != NULL && strncmp(line, "processor", 9) == 0) {
+      cores++;
+    } else if (colon != NULL && strncmp(line, "model name", 10) == 0) {
+      snprintf(model, sizeof model, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
+    }
+  }
+  if (file != NULL) {
+    fclose(file);
+  }
+  snprintf(key, MR_PROFILE_KEY_BYTES, "%s|%u|%u", model[0] == ' ' ? model + 1 : model, cores,
+           threads);
+}
+
+static mr_status device_key(const struct mr_settings *settings, char *key) {
+  size_t length = (size_t)snprintf(key, MR_PROFILE_KEY_BYTES, "engine %d", settings->io_engine);
+  for (uint32_t i = 0; i < settings->nvme_count; i++) {
+    struct stat info;
+    if (stat(settings->nvme[i].path, &info) != 0) {
+      mr_log(MR_LOG_ERROR, "nvme path %s: %m", settings->nvme[i].path);
+      return MR_IO;
+    }
+    length += (size_t)snprintf(key + length, MR_PROFILE_KEY_BYTES - length, "+%u:%u",
+                               major(info.st_dev), minor(info.st_dev));
+    if (length >= MR_PROFILE_KEY_BYTES) {
+      key[MR_PROFILE_KEY_BYTES - 1] = '\0';
+      return MR_OK;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status probe_paths(const struct mr_settings *settings, struct mr_store_rates *rates_out) {
+  struct mr_store_options options = {
+      .path_count = settings->nvme_count,
+      .capacity_bytes = PROBE_BYTES,
+      .engine = settings->io_engine,
+      .mode = MR_STORE_PROBE,
+      .checksums = true,
+      .timeout_seconds = settings->io_timeout_seconds,
+  };
+  for (uint32_t i = 0; i < settings->nvme_count; i++) {
+    options.paths[i] = settings->nvme[i];
+  }
+  uint64_t bytes = mr_min_u64(PROBE_BYTES, settings->budget_bytes[MR_TIER_NVME] / 2);
+  return mr_store_probe(&options, bytes - bytes % MR_STORE_CHUNK_BYTES, rates_out);
+}
+
+/* Rates for a file system too small to be measured on: a slow disk, so that plans avoid it. */
+static const struct mr_store_rates tiny_rates = {.read_bytes_per_second = 1e8,
+                                                 .write_bytes_per_second = 1e8,
+                                                 .mixed_bytes_per_second = 1e8,
+                                                 .mode = MR_STORE_STAGED};
+#define SMALLEST_PROBE_BYTES (16ull << 20)
+
+static void keep_path(struct mr_profile *profile, const struct mr_path_rate *path) {
+  uint32_t at = 0;
+  while (at < profile->path_count && strcmp(profile->paths[at].devices, path->devices) != 0) {
+    at++;
+  }
+  if (at == MR_PROFILE_MAX_PATHS) {
+    memmove(&profile->paths[0], &profile->paths[1],
+            (MR_PROFILE_MAX_PATHS - 1) * sizeof profile->paths[0]);
+    at--;
+  } else if (at == profile->path_count) {
+    profile->path_count++;
+  }
+  profile->paths[at] = *path;
+}
+
+static mr_status get_paths(const struct mr_settings *settings, struct mr_profile *profile,
+                           bool *changed, struct mr_store_rates *nvme_out) {
+  struct mr_path_rate path = {.rates = tiny_rates};
+  mr_status status = device_key(settings, path.devices);
+  if (status != MR_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < profile->path_count && !settings->reprofile; i++) {
+    if (strcmp(profile->paths[i].devices, path.devices) == 0) {
+      *nvme_out = profile->paths[i].rates;
+      return MR_OK;
+    }
+  }
+  if (settings->budget_bytes[MR_TIER_NVME] / 2 >= SMALLEST_PROBE_BYTES) {
+    status = probe_paths(settings, &path.rates);
+    if (status != MR_OK) {
+      return status;
+    }
+    keep_path(profile, &path);
+    *changed = true;
+  }
+  *nvme_out = path.rates;
+  return MR_OK;
+}
+
+mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile **profile_out,
+                         struct mr_store_rates *nvme_out) {
+  struct mr_profile *profile = mr_allocate(1, sizeof *profile);
+  if (profile == NULL) {
+    return MR_NO_MEMORY;
+  }
+  char machine[MR_PROFILE_KEY_BYTES];
+  machine_key(settings->threads, machine);
+  bool changed = false;
+  mr_status status = MR_INVALID;
+  if (settings->profile_path != NULL && !settings->reprofile) {
+    status = mr_profile_load(settings->profile_path, machine, profile);
+  }
+  if (status == MR_INVALID) {
+    *profile = (struct mr_profile){0};
+    memcpy(profile->machine, machine, sizeof machine);
+    status = mr_profile_measure(settings->threads, profile);
+    changed = true;
+  }
+  if (status == MR_OK && settings->offload_nvme) {
+    status = get_paths(settings, profile, &changed, nvme_out);
+  }
+  if (status != MR_OK) {
+    free(profile);
+    return status;
+  }
+  if (changed && settings->profile_path != NULL) {
+    mr_profile_save(settings->profile_path, profile);
+  }
+  *profile_out = profile;
+  return MR_OK;
+}
+
+static double op_units(const struct mr_op *op, bool *by_flops_out) {
+  *by_flops_out = op->flops > 0;
+  return op->flops > 0 ? op->flops : (double)op->memory_bytes;
+}
+
+static uint32_t size_class_of(double units) {
+  return units < 1 ? 0 : (uint32_t)ilogb(units);
+}
+
+static bool same_kind(const struct mr_op_rate *rate, const struct mr_op *op, bool by_flops) {
+  return rate->by_flops == by_flops &&
+         strncmp(rate->kind, op->kind, MR_PROFILE_KIND_BYTES - 1) == 0;
+}
+
+#define NO_RATE UINT32_MAX
+
+/* The rate of the nearest size of the op's kind. */
+static uint32_t find_rate(const struct mr_profile *profile, const struct mr_op *op, bool by_flops,
+                          uint32_t size_class) {
+  uint32_t best = NO_RATE;
+  uint32_t best_distance = UINT32_MAX;
+  for (uint32_t i = 0; i < profile->rate_count; i++) {
+    const struct mr_op_rate *rate = &profile->rates[i];
+    uint32_t distance = rate->size_class > size_class ? rate->size_class - size_class
+                                                      : size_class - rate->size_class;
+    if (distance < best_distance && same_kind(rate, op, by_flops)) {
+      best = i;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op) {
+  bool by_flops = false;
+  double units = op_units(op, &by_flops);
+  uint32_t found = find_rate(profile, op, by_flops, size_class_of(units));
+  if (found != NO_RATE) {
+    return fmax(units * profile->rates[found].seconds_per_unit, 1e-9);
+  }
+  double arithmetic = op->flops / profile->flops_per_second;
+  double memory = (double)op->memory_bytes / profile->bytes_per_second;
+  return fmax(arithmetic, memory) + OP_OVERHEAD_SECONDS;
+}
+
+/* Sums of this run for one rate of the profile. */
+struct lesson {
+  double seconds;
+  double units;
+};
+
+/* The rate of the op's kind and size, added where there is room; else NO_RATE. */
+static uint32_t rate_for(struct mr_profile *profile, const struct mr_op *op) {
+  bool by_flops = false;
+  uint32_t size_class = size_class_of(op_units(op, &by_flops));
+  uint32_t found = find_rate(profile, op, by_flops, size_class);
+  if (found != NO_RATE && profile->rates[found].size_class == size_class) {
+    return found;
+  }
+  if (profile->rate_count == MR_PROFILE_MAX_RATES) {
+    return NO_RATE;
+  }
+  struct mr_op_rate *rate = &profile->rates[profile->rate_count];
+  *rate = (struct mr_op_rate){.by_flops = by_flops, .size_class = size_class};
+  snprintf(rate->kind, sizeof rate->kind, "%s", op->kind);
+  return profile->rate_count++;
+}
+
+void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
+                      const double *seconds, const uint32_t *samples) {
+  struct lesson *lessons = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *lessons);
+  if (lessons == NULL) {
+    return;
+  }
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    bool by_flops = false;
+    double units = op_units(op, &by_flops);
+    uint32_t rate = samples[k] == 0 || units < 1 ? NO_RATE : rate_for(profile, op);
+    if (rate != NO_RATE) {
+      lessons[rate].seconds += seconds[k] / samples[k];
+      lessons[rate].units += units;
+    }
+  }
+  for (uint32_t i = 0; i < profile->rate_count; i++) {
+    struct mr_op_rate *rate = &profile->rates[i];
+    if (!(lessons[i].units > 0)) {
+      continue;
+    }
+    double now = fmax(lessons[i].seconds / lessons[i].units, 1e-18);
+    rate->seconds_per_unit = rate->seconds_per_unit > 0
+                                 ? (1 - LEARN_WEIGHT) * rate->seconds_per_unit + LEARN_WEIGHT * now
+                                 : now;
+  }
+  free(lessons);
+}

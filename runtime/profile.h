@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The profile is what a machine was measured to do, kept in one JSON file between runs. It belongs
+ * to one machine (processor, cores, threads of the run); a file of another machine, or one that is
+ * not what it says, is measured again and replaced. NVMe rates are kept for each set of devices.
+ *
+ * An op's seconds come from ops of its kind and of like size that were run before; before that,
+ * from what the machine does with memory and arithmetic alone.
+ */
+#ifndef MEMRUN_RUNTIME_PROFILE_H
+#define MEMRUN_RUNTIME_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <memrun/run.h>
+
+#include "graph/graph.h"
+#include "offload/store.h"
+
+#define MR_PROFILE_MAX_RATES  512u
+#define MR_PROFILE_MAX_PATHS  16u
+#define MR_PROFILE_MAX_BYTES  (1u << 20) /* of a file; a full one has about 100 KiB */
+#define MR_PROFILE_KEY_BYTES  160u
+#define MR_PROFILE_KIND_BYTES 64u
+
+/* Ops of one kind whose work is within a factor of two. */
+struct mr_op_rate {
+  char kind[MR_PROFILE_KIND_BYTES];
+  bool by_flops;       /* the unit is an operation, else a byte of memory */
+  uint32_t size_class; /* floor(log2(units)) */
+  double seconds_per_unit;
+};
+
+struct mr_path_rate {
+  char devices[MR_PROFILE_KEY_BYTES]; /* engine and st_dev of each path */
+  struct mr_store_rates rates;
+};
+
+struct mr_profile {
+  char machine[MR_PROFILE_KEY_BYTES];
+  double copy_bytes_per_second[2]; /* device to host, host to device */
+  double flops_per_second;
+  double bytes_per_second;
+  struct mr_op_rate rates[MR_PROFILE_MAX_RATES];
+  uint32_t rate_count;
+  struct mr_path_rate paths[MR_PROFILE_MAX_PATHS];
+  uint32_t path_count;
+};
+
+/*
+ * Reads a profile's text. Every number is checked: rates are finite and positive, counts within
+ * their bounds. MR_INVALID where anything is not as written by mr_profile_save (nothing is logged);
+ * MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_profile_parse(const char *text, size_t bytes,
+                                           struct mr_profile *profile_out);
+
+/* The profile as JSON; the caller frees it with free(). MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_print(const struct mr_profile *profile, char **text_out);
+
+/* Loads the file. MR_INVALID: there is none (not logged), or not a usable one of this machine (one
+ * line at warn level). */
+MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
+                                          struct mr_profile *profile_out);
+/* Writes beside the file and renames; a failure is one line at warn level and no more, because a
+ * run does without. Directories on the way are made. */
+void mr_profile_save(const char *path, const struct mr_profile *profile);
+
+struct mr_settings;
+
+/*
+ * The profile of this machine for these settings: loaded where possible, measured where not, saved
+ * where it was measured. *nvme_out: the rates of the settings' paths, where NVMe is used.
+ * MR_NO_MEMORY; what mr_store_probe gives.
+ */
+MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
+                                         struct mr_profile **profile_out,
+                                         struct mr_store_rates *nvme_out);
+
+/* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);
+
+/* What the op should take, in seconds. */
+double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
+
+/* Merges what the ops of a program took in a run: `seconds` summed over `samples` steps each. */
+void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
+                      const double *seconds, const uint32_t *samples);
+
+#endif

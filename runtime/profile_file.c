@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The profile as a file: one JSON object, checked number by number when it is read. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "runtime/profile.h"
+
+#define FORMAT_VERSION 1
+
+/* A finite number above 0 that no rate of a machine exceeds. */
+static bool get_rate(const json_t *object, const char *key, double *value_out) {
+  const json_t *value = json_object_get(object, key);
+  double number = json_is_number(value) ? json_number_value(value) : 0;
+  if (!isfinite(number) || !(number > 0) || number > 1e18) {
+    return false;
+  }
+  *value_out = number;
+  return true;
+}
+
+static bool get_text(const json_t *object, const char *key, char *text_out, size_t capacity) {
+  const char *text = json_string_value(json_object_get(object, key));
+  if (text == NULL || text[0] == '\0' || strlen(text) >= capacity) {
+    return false;
+  }
+  memcpy(text_out, text, strlen(text) + 1);
+  return true;
+}
+
+static bool get_index(const json_t *object, const char *key, json_int_t limit,
+                      uint32_t *index_out) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+      json_integer_value(value) > limit) {
+    return false;
+  }
+  *index_out = (uint32_t)json_integer_value(value);
+  return true;
+}
+
+static bool read_op(const json_t *item, struct mr_op_rate *rate) {
+  const json_t *by_flops = json_object_get(item, "by_flops");
+  rate->by_flops = json_is_true(by_flops);
+  return json_is_boolean(by_flops) && get_text(item, "kind", rate->kind, sizeof rate->kind) &&
+         get_index(item, "size_class", 1023, &rate->size_class) &&
+         get_rate(item, "seconds_per_unit", &rate->seconds_per_unit);
+}
+
+static bool read_weights(const json_t *list, double *weights) {
+  if (!json_is_array(list) || json_array_size(list) > MR_MAX_NVME_PATHS) {
+    return false;
+  }
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    double weight = json_number_value(json_array_get(list, i));
+    if (!json_is_number(json_array_get(list, i)) || !isfinite(weight) || weight < 0 ||
+        weight > 1e18) {
+      return false;
+    }
+    weights[i] = weight;
+  }
+  return true;
+}
+
+static bool read_path(const json_t *item, struct mr_path_rate *path) {
+  uint32_t mode = 0;
+  if (!get_text(item, "devices", path->devices, sizeof path->devices) ||
+      !get_rate(item, "read", &path->rates.read_bytes_per_second) ||
+      !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
+      !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
+      !get_index(item, "mode", MR_STORE_DIRECT, &mode)) {
+    return false;
+  }
+  path->rates.mode = (mr_store_mode)mode;
+  return read_weights(json_object_get(item, "weights"), path->rates.path_weights);
+}
+
+static bool read_lists(const json_t *root, struct mr_profile *profile) {
+  const json_t *ops = json_object_get(root, "ops");
+  const json_t *paths = json_object_get(root, "paths");
+  if (!json_is_array(ops) || json_array_size(ops) > MR_PROFILE_MAX_RATES || !json_is_array(paths) ||
+      json_array_size(paths) > MR_PROFILE_MAX_PATHS) {
+    return false;
+  }
+  for (size_t i = 0; i < json_array_size(ops); i++) {
+    if (!read_op(json_array_get(ops, i), &profile->rates[profile->rate_count++])) {
+      return false;
+    }
+  }
+  for (size_t i = 0; i < json_array_size(paths); i++) {
+    if (!read_path(json_array_get(paths, i), &profile->paths[profile->path_count++])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool read_root(const json_t *root, struct mr_profile *profile) {
+  uint32_t version = 0;
+  return get_index(root, "memrun_profile", FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
+         get_text(root, "machine", profile->machine, sizeof profile->machine) &&
+         get_rate(root, "device_to_host", &profile->copy_bytes_per_second[0]) &&
+         get_rate(root, "host_to_device", &profile->copy_bytes_per_second[1]) &&
+         get_rate(root, "flops_per_second", &profile->flops_per_second) &&
+         get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
+         read_lists(root, profile);
+}
+
+mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *profile_out) {
+  if (bytes > MR_PROFILE_MAX_BYTES) {
+    return MR_INVALID;
+  }
+  struct mr_profile *profile = mr_allocate(1, sizeof *profile);
+  if (profile == NULL) {
+    return MR_NO_MEMORY;
+  }
+  json_error_t error;
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  mr_status status = root != NULL && read_root(root, profile) ? MR_OK : MR_INVALID;
+  if (status == MR_OK) {
+    *profile_out = *profile;
+  }
+  json_decref(root);
+  free(profile);
+  return status;
+}
+
+static int print_ops(json_t *root, const struct mr_profile *profile) {
+  json_t *ops = json_array();
+  int failed = 0;
+  for (uint32_t i = 0; i < profile->rate_count; i++) {
+    const struct mr_op_rate *rate = &profile->rates[i];
+    failed |= json_array_append_new(ops, json_pack("{s:s, s:b, s:I, s:f}", "kind", rate->kind,
+                                                   "by_flops", rate->by_flops, "size_class",
+                                                   (json_int_t)rate->size_class, "seconds_per_unit",
+                                                   rate->seconds_per_unit));
+  }
+  return failed | json_object_set_new(root, "ops", ops);
+}
+
+static int print_paths(json_t *root, const struct mr_profile *profile) {
+  json_t *paths = json_array();
+  int failed = 0;
+  for (uint32_t i = 0; i < profile->path_count; i++) {
+    const struct mr_path_rate *path = &profile->paths[i];
+    json_t *weights = json_array();
+    for (uint32_t k = 0; k < MR_MAX_NVME_PATHS; k++) {
+      failed |= json_array_append_new(weights, json_real(path->rates.path_weights[k]));
+    }
+    failed |= json_array_append_new(paths, json_pack("{s:s, s:f, s:f, s:f, s:i, s:o}", "devices",
+                                                     path->devices, "read",
+                                                     path->rates.read_bytes_per_second, "write",
+                                                     path->rates.write_bytes_per_second, "mixed",
+                                                     path->rates.mixed_bytes_per_second, "mode",
+                                                     (int)path->rates.mode, "weights", weights));
+  }
+  return failed | json_object_set_new(root, "paths", paths);
+}
+
+mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
+  json_t *root =
+      json_pack("{s:i, s:s, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION, "machine",
+                profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
+                "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
+                profile->flops_per_second, "bytes_per_second", profile->bytes_per_second);
+  char *text = NULL;
+  if (root != NULL && print_ops(root, profile) == 0 && print_paths(root, profile) == 0) {
+    text = json_dumps(root, JSON_INDENT(1));
+  }
+  json_decref(root);
+  if (text == NULL) {
+    mr_log(MR_LOG_ERROR, "profile: out of memory");
+    return MR_NO_MEMORY;
+  }
+  *text_out = text;
+  return MR_OK;
+}
+
+mr_status mr_profile_load(const char *path, const char *machine, struct mr_profile *profile_out) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) {
+    return MR_INVALID;
+  }
+  char *text = mr_allocate(MR_PROFILE_MAX_BYTES + 1, 1);
+  if (text == NULL) {
+    fclose(file);
+    return MR_NO_MEMORY;
+  }
+  size_t bytes = fread(text, 1, MR_PROFILE_MAX_BYTES + 1, file);
+  mr_status status = ferror(file) ? MR_INVALID : mr_profile_parse(text, bytes, profile_out);
+  fclose(file);
+  free(text);
+  if (status == MR_INVALID) {
+    mr_log(MR_LOG_WARN, "profile %s: not a profile that memrun wrote; measuring again", path);
+  } else if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
+    mr_log(MR_LOG_INFO, "profile %s: of another machine or thread count; measuring again", path);
+    status = MR_INVALID;
+  }
+  return status;
+}
+
+static void make_directories(char *path) {
+  for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    /* A directory that cannot be made shows when the file is opened. */
+    (void)mkdir(path, 0755);
+    *slash = '/';
+  }
+}
+
+static bool write_whole(const char *path, const char *text) {
+  FILE *file = fopen(path, "we");
+  if (file == NULL) {
+    return false;
+  }
+  bool written = fputs(text, file) >= 0 && fputc('\n', file) >= 0 && fflush(file) == 0 &&
+                 fsync(fileno(file)) == 0;
+  return (fclose(file) == 0) && written;
+}
+
+void mr_profile_save(const char *path, const struct mr_profile *profile) {
+  char *text = NULL;
+  size_t capacity = strlen(path) + 32;
+  char *temporary = mr_allocate(1, capacity);
+  if (temporary == NULL || mr_profile_print(profile, &text) != MR_OK) {
+    free(temporary);
+    return;
+  }
+  snprintf(temporary, capacity, "%s", path);
+  make_directories(temporary);
+  snprintf(temporary, capacity, "%s.%ld.tmp", path, (long)getpid());
+  if (!write_whole(temporary, text) || rename(temporary, path) != 0) {
+    mr_log(MR_LOG_WARN, "profile %s: %s; the machine will be measured again next time", path,
+           strerror(errno));
+    (void)unlink(temporary);
+  }
+  free(text);
+  free(temporary);
+}

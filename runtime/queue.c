@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queues of the links: threads that follow their instructions, step after step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+#define STACK_BYTES (256ull << 10)
+/* How often a wait looks whether anything still moves. */
+#define WATCH_NS 1000000000ull
+/* The store's own deadline comes first. */
+#define WATCH_FACTOR        1.5
+#define WATCH_EXTRA_SECONDS 2.0
+
+void mr_run_fail(struct mr_run *run, mr_status status) {
+  MR_ASSERT(status != MR_OK);
+  pthread_mutex_lock(&run->status_lock);
+  if (run->status == MR_OK) {
+    run->status = status;
+  }
+  pthread_mutex_unlock(&run->status_lock);
+  atomic_store(&run->stop, true);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    mr_counter_wake(&run->queues[q].done);
+  }
+  mr_counter_wake(&run->steps);
+}
+
+mr_status mr_run_status(struct mr_run *run) {
+  pthread_mutex_lock(&run->status_lock);
+  mr_status status = run->status;
+  pthread_mutex_unlock(&run->status_lock);
+  return status;
+}
+
+/* Changes whenever anything moves on: counters, bytes of the store. */
+static uint64_t progress_mark(const struct mr_run *run) {
+  uint64_t mark = 0;
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    mark = mark * 1000003u + mr_counter_load(&run->queues[q].done);
+  }
+  if (run->store != NULL) {
+    struct mr_store_stats stats;
+    mr_store_get_stats(run->store, &stats);
+    mark = mark * 1000003u + stats.read_bytes;
+    mark = mark * 1000003u + stats.written_bytes;
+  }
+  return mark;
+}
+
+/* An op or a copy may take as long as it takes: it runs, it does not wait. */
+static bool anything_runs(const struct mr_run *run) {
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    if (atomic_load(&run->queues[q].op_started_ns) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static const char *instruction_name(const struct mr_run *run,
+                                    const struct mr_instruction *instruction) {
+  const struct mr_graph *program = run->layout->program;
+  if (instruction->instance == MR_NO_INSTANCE) {
+    return program->ops[instruction->op].name;
+  }
+  mr_tensor_id tensor = run->layout->instances[instruction->instance].tensor;
+  return program->tensors[tensor].name;
+}
+
+static const char *queue_name(uint32_t index) {
+  return index == MR_QUEUE_COMPUTE ? "compute" : mr_link_names[index - 1];
+}
+
+static void report_stuck(struct mr_queue *queue, const struct mr_queue *awaited,
+                         const struct mr_instruction *instruction, double age_seconds) {
+  const struct mr_run *run = queue->run;
+  uint32_t base = (mr_counter_load(&run->steps) - 1) * awaited->count;
+  int32_t ahead = (int32_t)(mr_counter_load(&awaited->done) - base);
+  uint32_t index = ahead < 0 ? awaited->count - (uint32_t)-ahead : (uint32_t)ahead;
+  const struct mr_instruction *stuck = &awaited->instructions[index % awaited->count];
+  mr_log(MR_LOG_ERROR,
+         "%s of %s has waited %.1f s for %s of %s, and nothing has moved since (time limit %.1f s)",
+         queue_name(queue->index), instruction_name(run, instruction), age_seconds,
+         queue_name(awaited->index), instruction_name(run, stuck),
+         run->plan->settings.io_timeout_seconds);
+}
+
+static bool wait_one(struct mr_queue *queue, struct mr_queue *awaited, uint32_t target,
+                     const struct mr_instruction *instruction) {
+  struct mr_run *run = queue->run;
+  if (mr_counter_wait(&awaited->done, target, &run->stop, 0)) {
+    return true;
+  }
+  if (queue->index == MR_QUEUE_COMPUTE && awaited->transfers != NULL) {
+    mr_transfer_promote(awaited, target);
+  }
+  double limit = run->plan->settings.io_timeout_seconds * WATCH_FACTOR + WATCH_EXTRA_SECONDS;
+  uint64_t still_since_ns = mr_clock_ns();
+  uint64_t mark = progress_mark(run);
+  while (!mr_counter_wait(&awaited->done, target, &run->stop, WATCH_NS)) {
+    if (atomic_load(&run->stop)) {
+      return false;
+    }
+    uint64_t now_mark = progress_mark(run);
+    uint64_t now_ns = mr_clock_ns();
+    if (now_mark != mark || anything_runs(run)) {
+      mark = now_mark;
+      still_since_ns = now_ns;
+    }
+    double age = (double)(now_ns - still_since_ns) * 1e-9;
+    if (age > limit) {
+      report_stuck(queue, awaited, instruction, age);
+      mr_run_fail(run, MR_TIMEOUT);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruction,
+                   uint64_t step) {
+  struct mr_run *run = queue->run;
+  for (uint32_t i = 0; i < instruction->wait_count; i++) {
+    const struct mr_wait *wait = &run->layout->waits[instruction->first_wait + i];
+    if (wait->previous_step && step == 0) {
+      continue;
+    }
+    struct mr_queue *awaited = &run->queues[wait->queue];
+    uint32_t base = (uint32_t)(step - (wait->previous_step ? 1 : 0)) * awaited->count;
+    if (!wait_one(queue, awaited, base + wait->count, instruction)) {
+      return false;
+    }
+  }
+  return !atomic_load(&run->stop);
+}
+
+mr_status mr_queue_bind(struct mr_queue *queue, const struct mr_instruction *instruction) {
+  const struct mr_run *run = queue->run;
+  const struct mr_program_plan *layout = run->layout;
+  for (uint32_t i = 0; i < instruction->birth_count; i++) {
+    uint32_t index = layout->births[instruction->first_birth + i];
+    const struct mr_instance *instance = &layout->instances[index];
+    if (instance->small) {
+      continue;
+    }
+    mr_status status = run->device_ops->bind(
+        run->device, index, &layout->pages[instance->first_page], instance->page_count);
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  return MR_OK;
+}
+
+static void copy_instance(const struct mr_queue *queue, const struct mr_instruction *instruction) {
+  const struct mr_run *run = queue->run;
+  const struct mr_program_plan *layout = run->layout;
+  const struct mr_slot *slot = &layout->slots[instruction->slot];
+  uint64_t bytes = layout->instances[instruction->instance].bytes;
+  char *device = run->addresses[instruction->instance];
+  bool out = queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
+  uint32_t page = 0;
+  for (uint64_t at = 0; at < bytes; at += layout->page_bytes, page++) {
+    uint64_t piece = mr_min_u64(bytes - at, layout->page_bytes);
+    char *host = mr_host_page(run, slot, page);
+    run->device_ops->copy(out ? host : device + at, out ? device + at : host, piece);
+  }
+}
+
+static void run_copy(struct mr_queue *queue, const struct mr_instruction *instruction) {
+  struct mr_run *run = queue->run;
+  uint64_t bytes = run->layout->instances[instruction->instance].bytes;
+  uint64_t start_ns = mr_clock_ns();
+  atomic_store(&queue->op_started_ns, start_ns);
+  copy_instance(queue, instruction);
+  uint64_t end_ns = mr_clock_ns();
+  atomic_store(&queue->op_started_ns, 0);
+  atomic_fetch_add(&queue->busy_ns, end_ns - start_ns);
+  atomic_fetch_add(&queue->moved_bytes, bytes);
+  pthread_mutex_lock(&queue->lock);
+  mr_trace_add(run->trace, queue->index, instruction_name(run, instruction), bytes, start_ns,
+               end_ns);
+  pthread_mutex_unlock(&queue->lock);
+  mr_counter_add(&queue->done, 1);
+}
+
+static bool run_step(struct mr_queue *queue, uint64_t step) {
+  for (uint32_t i = 0; i < queue->count; i++) {
+    const struct mr_instruction *instruction = &queue->instructions[i];
+    if (!mr_queue_wait(queue, instruction, step)) {
+      return false;
+    }
+    mr_status status = mr_queue_bind(queue, instruction);
+    if (status != MR_OK) {
+      mr_run_fail(queue->run, status);
+      return false;
+    }
+    if (queue->transfers == NULL) {
+      run_copy(queue, instruction);
+    } else if (!mr_transfer_issue(queue, i, step)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void *queue_main(void *argument) {
+  struct mr_queue *queue = argument;
+  struct mr_run *run = queue->run;
+  for (uint64_t step = 0;; step++) {
+    if (!mr_counter_wait(&run->steps, (uint32_t)(step + 1), &run->stop, UINT64_MAX) ||
+        !run_step(queue, step)) {
+      return NULL;
+    }
+  }
+}
+
+mr_status mr_queues_init(struct mr_run *run) {
+  pthread_mutex_init(&run->status_lock, NULL);
+  mr_counter_init(&run->steps, 0);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    struct mr_queue *queue = &run->queues[q];
+    queue->run = run;
+    queue->index = q;
+    queue->count = run->layout->instruction_count[q];
+    queue->instructions = run->layout->instructions[q];
+    mr_counter_init(&queue->done, 0);
+    pthread_mutex_init(&queue->lock, NULL);
+  }
+  for (uint32_t link = MR_LINK_NVME_READ; link <= MR_LINK_NVME_WRITE; link++) {
+    struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
+    queue->transfers = mr_allocate(queue->count, sizeof *queue->transfers);
+    if (queue->transfers == NULL) {
+      return MR_NO_MEMORY;
+    }
+  }
+  return MR_OK;
+}
+
+mr_status mr_queues_start(struct mr_run *run) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  mr_status status = MR_OK;
+  for (uint32_t q = 1; status == MR_OK && q < MR_QUEUE_COUNT; q++) {
+    struct mr_queue *queue = &run->queues[q];
+    if (queue->count == 0) {
+      continue;
+    }
+    int error = pthread_create(&queue->thread, &attributes, queue_main, queue);
+    queue->started = error == 0;
+    if (error != 0) {
+      mr_log(MR_LOG_ERROR, "no thread for queue %s: %s", queue_name(q), strerror(error));
+      status = MR_NO_MEMORY;
+    }
+  }
+  pthread_attr_destroy(&attributes);
+  return status;
+}
+
+void mr_queues_stop(struct mr_run *run) {
+  mr_run_fail(run, MR_INTERRUPTED);
+  for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {
+    if (run->queues[q].started) {
+      pthread_join(run->queues[q].thread, NULL);
+      run->queues[q].started = false;
+    }
+  }
+}
+
+void mr_queues_fini(struct mr_run *run) {
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    pthread_mutex_destroy(&run->queues[q].lock);
+    free(run->queues[q].transfers);
+  }
+  pthread_mutex_destroy(&run->status_lock);
+}
+
+mr_status mr_run_drain(struct mr_run *run) {
+  static const struct mr_instruction last = {.instance = MR_NO_INSTANCE};
+  uint32_t steps = mr_counter_load(&run->steps);
+  for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {
+    struct mr_queue *queue = &run->queues[q];
+    if (queue->count != 0 &&
+        !wait_one(&run->queues[MR_QUEUE_COMPUTE], queue, steps * queue->count, &last)) {
+      break;
+    }
+  }
+  return mr_run_status(run);
+}

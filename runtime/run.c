@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run's beginning and end. */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* Steps that must have been measured before a run teaches the profile. */
+#define LESSON_STEPS 2u
+
+static mr_status open_trace(struct mr_run *run) {
+  static const char *const tracks[MR_QUEUE_COUNT] = {"compute", "device to host", "host to device",
+                                                     "nvme read", "nvme write"};
+  if (run->plan->settings.trace_path == NULL) {
+    return MR_OK;
+  }
+  return mr_trace_create(run->plan->settings.trace_path, tracks, MR_QUEUE_COUNT, &run->trace);
+}
+
+static mr_status check_callbacks(const struct mr_run *run) {
+  const struct mr_graph *program = run->layout->program;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    if (program->ops[k].run[run->device_ops->backend] == NULL) {
+      mr_log(MR_LOG_ERROR, "op %s has no callback for device %s", program->ops[k].name,
+             run->device_ops->name);
+      return MR_INVALID;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status start(struct mr_run *run) {
+  uint32_t op_count = run->layout->program->op_count;
+  run->op_seconds_sum = mr_allocate(op_count, sizeof *run->op_seconds_sum);
+  run->op_samples = mr_allocate(op_count, sizeof *run->op_samples);
+  if (run->op_seconds_sum == NULL || run->op_samples == NULL) {
+    return MR_NO_MEMORY;
+  }
+  mr_status status = check_callbacks(run);
+  if (status == MR_OK) {
+    status = open_trace(run);
+  }
+  if (status == MR_OK) {
+    status = mr_team_create(run->plan->settings.threads, &run->team);
+  }
+  if (status == MR_OK) {
+    status = mr_tiers_init(run);
+  }
+  return status == MR_OK ? mr_queues_start(run) : status;
+}
+
+/* The plan that fits, or the refusal. */
+static mr_status plan_run(struct mr_run *run, const struct mr_options *options) {
+  mr_status status = mr_plan_create(run->graph, options, &run->plan);
+  if (status != MR_OK) {
+    return status;
+  }
+  run->layout = run->plan->layout;
+  if (!run->layout->fits) {
+    mr_plan_log_refusal(run->plan);
+    return MR_DOES_NOT_FIT;
+  }
+  /* Candidates that were not taken leave holes in the heap, which count as resident. */
+  malloc_trim(0);
+  return MR_OK;
+}
+
+mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *options,
+                        struct mr_run **run_out) {
+  struct mr_run *run = mr_allocate(1, sizeof *run);
+  if (run == NULL) {
+    return MR_NO_MEMORY;
+  }
+  run->graph = graph;
+  run->device_ops = &mr_device_cpu;
+  mr_status status = plan_run(run, options);
+  if (status != MR_OK) {
+    mr_plan_destroy(run->plan);
+    free(run);
+    return status;
+  }
+  status = mr_queues_init(run);
+  if (status == MR_OK) {
+    status = start(run);
+  }
+  if (status != MR_OK) {
+    mr_run_destroy(run);
+    return status;
+  }
+  *run_out = run;
+  return MR_OK;
+}
+
+static void teach_profile(struct mr_run *run) {
+  const struct mr_settings *settings = &run->plan->settings;
+  if (run->step_index <= LESSON_STEPS || settings->profile_path == NULL) {
+    return;
+  }
+  mr_profile_learn(run->plan->profile, run->layout->program, run->op_seconds_sum, run->op_samples);
+  mr_profile_save(settings->profile_path, run->plan->profile);
+}
+
+void mr_run_destroy(struct mr_run *run) {
+  if (run == NULL) {
+    return;
+  }
+  if (run->op_samples != NULL && mr_run_status(run) == MR_OK) {
+    teach_profile(run);
+  }
+  mr_queues_stop(run);
+  mr_tiers_fini(run);
+  mr_team_destroy(run->team);
+  /* The timeline is a by-product: whoever wants its status has read the log line. */
+  if (mr_trace_destroy(run->trace) != MR_OK) {
+    mr_log(MR_LOG_WARN, "the trace is not complete");
+  }
+  mr_queues_fini(run);
+  free(run->op_seconds_sum);
+  free(run->op_samples);
+  mr_plan_destroy(run->plan);
+  free(run);
+}
+
+const struct mr_plan *mr_run_plan(const struct mr_run *run) {
+  return run->plan;
+}

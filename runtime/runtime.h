@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/ does one run: it measures the machine, plans, takes the tiers and executes the plan.
+ *
+ * Nouns. *Settings* are the options with every default filled in and every budget a number. The
+ * *profile* is what this machine does: copy rates, NVMe rates, seconds per unit of work for each
+ * kind of op; it is kept in a file and learns from every run. A *plan* (struct mr_plan) is the
+ * program, perhaps rewritten for recompute, and its layout (plan/). A *run* holds the tiers, the
+ * queues and the counters. A *queue* is the ordered instructions of compute or of one link.
+ *
+ * How a step goes. The thread that calls mr_run_step is the compute queue and the first thread of
+ * the team. Each link that the plan uses has a thread. Copies are done by their thread; reads and
+ * writes are handed to the store, many in flight, and their queue's counter follows the finished
+ * prefix. Every instruction first waits for its (queue, count) pairs, then binds the instances it
+ * is the first to touch, then does its work, then advances its counter. Counters run through all
+ * steps modulo 2^32: a count c of step s of a queue of n instructions is s * n + c. The links start
+ * on a step when mr_run_step is called for it, never before, so that a client may write between
+ * steps; mr_run_step returns with the last op, and what is still being written back drains behind
+ * it. Reads are prefetches, and writes write-back, until compute waits for them; then
+ * they are promoted.
+ *
+ * Evaluation steps do the same moves and leave out the ops that only train. What those would have
+ * written is garbage then, which moves around and is never looked at.
+ *
+ * Memory. All tiers are taken, and present, before the first step. A step allocates nothing. Beside
+ * the tiers a run has: one bounce buffer (2 MiB), a transfer record for each NVMe instruction, the
+ * store's pool, thread stacks of 256 KiB, and the trace's rings; the promise leaves 96 MiB for
+ * these, for libraries and for the client's heap (MR_OVERHEAD_BYTES).
+ *
+ * Errors. The first failure wins: it is kept, `stop` is set, every wait ends, and mr_run_step
+ * returns it. A wait in which nothing moves for longer than the I/O time limit and a half ends the
+ * run with the instruction, the tensor and the age. The store has a deadline of its own for each
+ * transfer, which is shorter.
+ *
+ * Not here: which tensor goes where (plan/), what is recomputed at what price (recompute/), how
+ * bytes reach the disk (offload/), where pages are (device/). Choosing among recompute candidates
+ * is here, because each must be planned to be judged.
+ */
+#ifndef MEMRUN_RUNTIME_RUNTIME_H
+#define MEMRUN_RUNTIME_RUNTIME_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/run.h>
+
+#include "base/base.h"
+#include "base/counter.h"
+#include "base/trace.h"
+#include "device/device.h"
+#include "offload/store.h"
+#include "plan/plan.h"
+#include "runtime/profile.h"
+
+/* What the process may use beside the device and host budgets. */
+#define MR_OVERHEAD_BYTES (96ull << 20)
+#define MR_BOUNCE_BYTES   (2ull << 20)
+
+/* Options, checked and complete. */
+struct mr_settings {
+  uint64_t budget_bytes[MR_TIER_COUNT]; /* 0: not used */
+  struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
+  uint32_t nvme_count;
+  bool host;
+  bool offload_nvme;
+  mr_recompute recompute;
+  mr_io_engine io_engine;
+  double io_timeout_seconds;
+  uint32_t threads;
+  char *trace_path;   /* NULL: none */
+  char *profile_path; /* NULL: nowhere to keep it */
+  bool reprofile;
+  bool check_plan;
+};
+
+/* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path
+ * that cannot be used), MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_settings_init(struct mr_settings *settings,
+                                           const struct mr_options *options);
+void mr_settings_fini(struct mr_settings *settings);
+
+/* What this process may use in all, its present heap included, less MR_OVERHEAD_BYTES: the lowest
+ * of the cgroup limits on the way to the root and what is available on the machine. */
+uint64_t mr_budget_available_bytes(void);
+
+/* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
+MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,
+                                            const struct mr_options *options);
+
+struct mr_plan {
+  const struct mr_graph *graph; /* the client's */
+  struct mr_graph *rewritten;   /* NULL: the program is the graph */
+  struct mr_settings settings;
+  struct mr_profile *profile;
+  double *op_seconds; /* of the program */
+  struct mr_plan_problem problem;
+  struct mr_program_plan *layout;
+  uint64_t recomputed_bytes;
+  uint32_t recomputed_op_count;
+  double recomputed_seconds;
+  struct mr_store_rates nvme; /* as the probe found them */
+};
+
+/* Logs the one line of a plan that does not fit. */
+void mr_plan_log_refusal(const struct mr_plan *plan);
+
+/* "compute" or the link with the most seconds. */
+const char *mr_bound_name(double compute_seconds, const double *link_seconds);
+extern const char *const mr_link_names[MR_LINK_COUNT];
+
+struct mr_run;
+struct mr_queue;
+
+/* A read or write that the store has, or had. */
+struct mr_transfer {
+  struct mr_store_request request;
+  struct mr_queue *queue;
+  uint64_t start_ns;
+  bool finished;
+  bool promoted; /* compute waits for it */
+};
+
+/* Everything below `lock` is read and written with it held; counters and atomics are free. */
+struct mr_queue {
+  struct mr_run *run;
+  uint32_t index;
+  uint32_t count; /* instructions of a step */
+  const struct mr_instruction *instructions;
+  pthread_t thread;
+  bool started;
+  struct mr_counter done; /* finished prefix, over all steps */
+  _Atomic uint64_t moved_bytes;
+  _Atomic uint64_t busy_ns;
+  _Atomic uint64_t op_started_ns; /* a callback or a copy that runs right now; 0: none */
+  struct mr_transfer *transfers;  /* count; NULL for compute and copies */
+
+  pthread_mutex_t lock;
+  uint32_t issued;         /* transfers handed out, over all steps */
+  uint32_t finished;       /* as `done` */
+  uint32_t finished_index; /* of the first unfinished one in its step */
+  uint32_t demand_until;   /* compute waits for transfers up to here */
+  uint64_t in_flight_bytes;
+  uint64_t busy_since_ns;
+  uint64_t traced_until_ns;
+};
+
+struct mr_run {
+  const struct mr_graph *graph;
+  struct mr_plan *plan;
+  const struct mr_program_plan *layout;
+  const struct mr_device_ops *device_ops;
+  struct mr_device *device;
+  struct mr_team *team;
+  struct mr_memory host;
+  struct mr_memory bounce;
+  struct mr_store *store; /* NULL: no NVMe */
+  uint32_t *extents;      /* the store's numbers of the layout's extents */
+  struct mr_trace *trace;
+
+  void **operands;  /* the addresses of layout->operands; NULL: none */
+  void **addresses; /* of each instance */
+  double *op_seconds_sum;
+  uint32_t *op_samples;
+
+  struct mr_queue queues[MR_QUEUE_COUNT];
+  struct mr_counter steps; /* begun */
+  uint64_t step_index;     /* of the step in progress or last */
+  _Atomic int mode;
+  _Atomic bool stop;
+  pthread_mutex_t status_lock;
+  mr_status status; /* the first failure */
+
+  _Atomic uint64_t observed_step;
+  _Atomic uint64_t step_started_ns;
+  _Atomic bool in_step;
+  uint64_t before_moved_bytes[MR_LINK_COUNT];
+  uint64_t before_busy_ns[MR_LINK_COUNT];
+};
+
+/* Keeps the first failure and stops every queue. Any thread. */
+void mr_run_fail(struct mr_run *run, mr_status status);
+mr_status mr_run_status(struct mr_run *run);
+
+/* Takes the tiers, zeroed, and computes every address; undone by mr_tiers_fini, which may be called
+ * after a failure. */
+MR_CHECK_RESULT mr_status mr_tiers_init(struct mr_run *run);
+void mr_tiers_fini(struct mr_run *run);
+
+/* The address of a page of a host slot. */
+char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index);
+
+MR_CHECK_RESULT mr_status mr_queues_init(struct mr_run *run);
+MR_CHECK_RESULT mr_status mr_queues_start(struct mr_run *run);
+/* Stops and joins; the store is still there. */
+void mr_queues_stop(struct mr_run *run);
+void mr_queues_fini(struct mr_run *run);
+
+/* Waits for an instruction's pairs; false where the run stopped (or this wait stopped it). */
+bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruction, uint64_t step);
+/* Binds what the instruction is the first to touch. */
+MR_CHECK_RESULT mr_status mr_queue_bind(struct mr_queue *queue,
+                                        const struct mr_instruction *instruction);
+/* Waits until every queue has done all steps that were begun. */
+MR_CHECK_RESULT mr_status mr_run_drain(struct mr_run *run);
+
+/* Submits one transfer of the NVMe queues; true where the run goes on. */
+bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step);
+/* Compute waits until `target` transfers have finished: they go first from now on. */
+void mr_transfer_promote(struct mr_queue *queue, uint32_t target);
+
+/* The peak of the process's resident set. */
+uint64_t mr_resident_peak_bytes(void);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options become settings: checked, copied, complete. */
+#include <errno.h>
+#include <linux/magic.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include "runtime/runtime.h"
+
+#define MAX_THREADS     1024u
+#define DEFAULT_TIMEOUT 30.0
+#define MAX_TIMEOUT     86400.0
+
+void mr_options_init(struct mr_options *options) {
+  *options = (struct mr_options){
+      .size_bytes = sizeof *options,
+      .device_bytes = MR_BUDGET_AUTO,
+      .host_bytes = MR_BUDGET_AUTO,
+      .offload = MR_OFFLOAD_AUTO,
+      .recompute = MR_RECOMPUTE_AUTO,
+      .io_engine = MR_IO_AUTO,
+      .io_timeout_seconds = DEFAULT_TIMEOUT,
+  };
+}
+
+static uint32_t usable_processors(void) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return 1;
+  }
+  int count = CPU_COUNT(&set);
+  return count < 1 ? 1 : (uint32_t)count;
+}
+
+static mr_status refuse(const char *what) {
+  mr_log(MR_LOG_ERROR, "options: %s", what);
+  return MR_INVALID;
+}
+
+static mr_status check(const struct mr_options *options) {
+  if (options->size_bytes == 0 || options->size_bytes > sizeof *options) {
+    return refuse("size_bytes is not set; call mr_options_init");
+  }
+  if (!(options->io_timeout_seconds > 0) || options->io_timeout_seconds > MAX_TIMEOUT) {
+    return refuse("the I/O time limit must be above 0 and at most 86400 seconds");
+  }
+  if (options->threads > MAX_THREADS) {
+    return refuse("at most 1024 threads");
+  }
+  if (options->nvme_count > MR_MAX_NVME_PATHS ||
+      (options->nvme_count != 0 && options->nvme == NULL)) {
+    return refuse("at most 16 NVMe paths");
+  }
+  if ((unsigned)options->offload > MR_OFFLOAD_AUTO ||
+      (unsigned)options->recompute > MR_RECOMPUTE_FULL ||
+      (unsigned)options->io_engine > MR_IO_PREAD) {
+    return refuse("an unknown offload mode, recompute mode or I/O engine");
+  }
+  for (uint32_t i = 0; i < options->nvme_count; i++) {
+    if (options->nvme[i].path == NULL || options->nvme[i].path[0] == '\0') {
+      return refuse("an NVMe path is empty");
+    }
+  }
+  return MR_OK;
+}
+
+static bool on_disk(const char *path) {
+  struct statfs info;
+  return path != NULL && path[0] != '\0' && statfs(path, &info) == 0 &&
+         info.f_type != TMPFS_MAGIC && info.f_type != RAMFS_MAGIC;
+}
+
+static mr_status add_path(struct mr_settings *settings, const char *path, uint64_t limit_bytes) {
+  char *copy = mr_string_copy(path);
+  if (copy == NULL) {
+    return MR_NO_MEMORY;
+  }
+  settings->nvme[settings->nvme_count++] = (struct mr_nvme_path){copy, limit_bytes};
+  return MR_OK;
+}
+
+static mr_status take_paths(struct mr_settings *settings, const struct mr_options *options) {
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < options->nvme_count; i++) {
+    status = add_path(settings, options->nvme[i].path, options->nvme[i].limit_bytes);
+  }
+  if (status != MR_OK || settings->nvme_count != 0) {
+    return status;
+  }
+  const char *temporary = getenv("TMPDIR");
+  const char *path = on_disk(temporary) ? temporary : "/var/tmp";
+  if (!on_disk(path)) {
+    mr_log(MR_LOG_ERROR, "nvme: no path was given, and neither TMPDIR nor /var/tmp is on a disk");
+    return MR_INVALID;
+  }
+  mr_log(MR_LOG_INFO, "nvme: no path was given; using %s", path);
+  return add_path(settings, path, MR_BUDGET_AUTO);
+}
+
+/* NULL without an error where the environment names no place. */
+static mr_status take_profile_path(struct mr_settings *settings, const struct mr_options *options) {
+  if (options->profile_path != NULL) {
+    settings->profile_path = mr_string_copy(options->profile_path);
+    return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
+  }
+  const char *cache = getenv("XDG_CACHE_HOME");
+  const char *home = getenv("HOME");
+  bool use_cache = cache != NULL && cache[0] == '/';
+  if (!use_cache && (home == NULL || home[0] != '/')) {
+    return MR_OK;
+  }
+  char path[4096];
+  int length = use_cache ? snprintf(path, sizeof path, "%s/memrun/profile.json", cache)
+                         : snprintf(path, sizeof path, "%s/.cache/memrun/profile.json", home);
+  if (length < 0 || (size_t)length >= sizeof path) {
+    return MR_OK;
+  }
+  settings->profile_path = mr_string_copy(path);
+  return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+static mr_status fill(struct mr_settings *settings, const struct mr_options *options) {
+  mr_offload offload = options->offload;
+  if (offload == MR_OFFLOAD_AUTO) {
+    offload = options->nvme_count != 0 ? MR_OFFLOAD_NVME : MR_OFFLOAD_HOST;
+  }
+  settings->host = offload != MR_OFFLOAD_NONE;
+  settings->offload_nvme = offload == MR_OFFLOAD_NVME;
+  settings->recompute = options->recompute;
+  settings->io_engine = options->io_engine;
+  settings->io_timeout_seconds = options->io_timeout_seconds;
+  settings->threads = options->threads == 0 ? usable_processors() : options->threads;
+  settings->reprofile = options->reprofile;
+  settings->check_plan = options->check_plan || MR_CHECKED;
+  mr_status status = take_profile_path(settings, options);
+  if (status == MR_OK && options->trace_path != NULL) {
+    settings->trace_path = mr_string_copy(options->trace_path);
+    status = settings->trace_path == NULL ? MR_NO_MEMORY : MR_OK;
+  }
+  if (status == MR_OK && settings->offload_nvme) {
+    status = take_paths(settings, options);
+  }
+  return status == MR_OK ? mr_budget_resolve(settings, options) : status;
+}
+
+mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options *options) {
+  mr_status status = check(options);
+  if (status != MR_OK) {
+    return status;
+  }
+  *settings = (struct mr_settings){0};
+  status = fill(settings, options);
+  if (status != MR_OK) {
+    mr_settings_fini(settings);
+  }
+  return status;
+}
+
+void mr_settings_fini(struct mr_settings *settings) {
+  for (uint32_t i = 0; i < settings->nvme_count; i++) {
+    free((void *)(uintptr_t)settings->nvme[i].path);
+  }
+  free(settings->trace_path);
+  free(settings->profile_path);
+  *settings = (struct mr_settings){0};
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step: the compute queue on the caller's thread, and the report of what happened. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+
+uint64_t mr_resident_peak_bytes(void) {
+  char text[4096];
+  int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return 0;
+  }
+  ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  text[length < 0 ? 0 : length] = '\0';
+  const char *line = strstr(text, "VmHWM:");
+  return line == NULL ? 0 : strtoull(line + 6, NULL, 10) * MR_KIB;
+}
+
+/* What compute did in a step. */
+struct account {
+  uint64_t busy_ns;
+  uint64_t stall_ns;
+};
+
+static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
+                        struct account *account) {
+  const struct mr_program_plan *layout = run->layout;
+  const struct mr_op *op = &layout->program->ops[id];
+  if (mode == MR_STEP_EVALUATE && (op->flags & MR_OP_TRAIN_ONLY) != 0) {
+    return MR_OK;
+  }
+  void **operands = &run->operands[layout->first_operand[id]];
+  struct mr_op_call call = {
+      .attributes = op->attributes,
+      .inputs = operands,
+      .outputs = operands + op->input_count,
+      .scratch = operands[op->input_count + op->output_count],
+      .team = run->team,
+      .mode = mode,
+  };
+  struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  uint64_t start_ns = mr_clock_ns();
+  atomic_store(&queue->op_started_ns, start_ns);
+  mr_status status = op->run[run->device_ops->backend](&call);
+  uint64_t end_ns = mr_clock_ns();
+  atomic_store(&queue->op_started_ns, 0);
+  account->busy_ns += end_ns - start_ns;
+  mr_trace_add(run->trace, MR_QUEUE_COMPUTE, op->name, op->memory_bytes, start_ns, end_ns);
+  /* The first step warms libraries and caches up; it teaches nothing. */
+  if (mode == MR_STEP_TRAIN && run->step_index > 1) {
+    run->op_seconds_sum[id] += (double)(end_ns - start_ns) * 1e-9;
+    run->op_samples[id]++;
+  }
+  return status;
+}
+
+static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct account *account) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  uint64_t step = run->step_index - 1;
+  for (uint32_t k = 0; k < queue->count; k++) {
+    const struct mr_instruction *instruction = &queue->instructions[k];
+    uint64_t start_ns = mr_clock_ns();
+    if (!mr_queue_wait(queue, instruction, step)) {
+      return mr_run_status(run);
+    }
+    account->stall_ns += mr_clock_ns() - start_ns;
+    mr_status status = mr_queue_bind(queue, instruction);
+    if (status == MR_OK) {
+      status = run_op(run, instruction->op, mode, account);
+    }
+    if (status != MR_OK) {
+      return status;
+    }
+    mr_counter_add(&queue->done, 1);
+  }
+  return MR_OK;
+}
+
+static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) {
+  const struct mr_program_plan *layout = run->layout;
+  report->peak_bytes[MR_TIER_DEVICE] =
+      layout->small_bytes + layout->device_page_count * layout->page_bytes;
+  report->peak_bytes[MR_TIER_HOST] = layout->host_page_count * layout->page_bytes;
+  report->peak_bytes[MR_TIER_NVME] = layout->nvme_bytes;
+  memcpy(report->budget_bytes, run->plan->settings.budget_bytes, sizeof report->budget_bytes);
+  report->resident_peak_bytes = mr_resident_peak_bytes();
+}
+
+/* Copies as much of the report as the caller's struct has. */
+static void hand_out(const struct mr_step_report *report, struct mr_step_report *report_out) {
+  size_t bytes = report_out->size_bytes;
+  if (bytes == 0 || bytes > sizeof *report) {
+    bytes = sizeof *report;
+  }
+  memcpy(report_out, report, bytes);
+  report_out->size_bytes = bytes;
+}
+
+static void report_step(struct mr_run *run, const struct account *account, double seconds,
+                        struct mr_step_report *report_out) {
+  struct mr_step_report report = {
+      .size_bytes = sizeof report,
+      .step = run->step_index,
+      .seconds = seconds,
+      .predicted_seconds = run->layout->step_seconds,
+      .compute_busy_seconds = (double)account->busy_ns * 1e-9,
+      .stall_seconds = (double)account->stall_ns * 1e-9,
+  };
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
+    uint64_t moved_bytes = atomic_load(&queue->moved_bytes);
+    uint64_t busy_ns = atomic_load(&queue->busy_ns);
+    report.moved_bytes[link] = moved_bytes - run->before_moved_bytes[link];
+    report.link_busy_seconds[link] = (double)(busy_ns - run->before_busy_ns[link]) * 1e-9;
+    run->before_moved_bytes[link] = moved_bytes;
+    run->before_busy_ns[link] = busy_ns;
+  }
+  report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
+  fill_tiers(run, &report);
+  if (report_out != NULL) {
+    hand_out(&report, report_out);
+  }
+}
+
+/* Write-backs may still be going on, and they add to their rows: the locks keep them out. */
+static mr_status flush_trace(struct mr_run *run) {
+  if (run->trace == NULL) {
+    return MR_OK;
+  }
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    pthread_mutex_lock(&run->queues[q].lock);
+  }
+  mr_status status = mr_trace_flush(run->trace);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    pthread_mutex_unlock(&run->queues[q].lock);
+  }
+  return status;
+}
+
+mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_report *report_out) {
+  mr_status status = mr_run_status(run);
+  if (status != MR_OK) {
+    return status;
+  }
+  if (mode != MR_STEP_TRAIN && mode != MR_STEP_EVALUATE) {
+    mr_log(MR_LOG_ERROR, "step mode %d is unknown", (int)mode);
+    return MR_INVALID;
+  }
+  uint64_t start_ns = mr_clock_ns();
+  struct account account = {0};
+  run->step_index++;
+  atomic_store(&run->step_started_ns, start_ns);
+  atomic_store(&run->observed_step, run->step_index);
+  atomic_store(&run->in_step, true);
+  mr_counter_add(&run->steps, 1);
+  status = run_compute(run, mode, &account);
+  atomic_store(&run->in_step, false);
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+    return mr_run_status(run);
+  }
+  double seconds = (double)(mr_clock_ns() - start_ns) * 1e-9;
+  report_step(run, &account, seconds, report_out);
+  status = flush_trace(run);
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+  }
+  return status;
+}
+
+void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out) {
+  struct mr_step_report report = {
+      .size_bytes = sizeof report,
+      .step = atomic_load(&run->observed_step),
+      .predicted_seconds = run->layout->step_seconds,
+      .bound_by = "",
+  };
+  if (atomic_load(&run->in_step)) {
+    report.seconds = (double)(mr_clock_ns() - atomic_load(&run->step_started_ns)) * 1e-9;
+  }
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    const struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
+    report.moved_bytes[link] = atomic_load(&queue->moved_bytes);
+    report.link_busy_seconds[link] = (double)atomic_load(&queue->busy_ns) * 1e-9;
+  }
+  fill_tiers(run, &report);
+  hand_out(&report, report_out);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan says: the summary, the JSON text, the line of a refusal; and the machine as JSON. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+#define LARGEST_TENSORS 10u
+
+const char *const mr_link_names[MR_LINK_COUNT] = {"device_to_host", "host_to_device", "nvme_read",
+                                                  "nvme_write"};
+static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
+
+const char *mr_bound_name(double compute_seconds, const double *link_seconds) {
+  const char *name = "compute";
+  double most = compute_seconds;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    if (link_seconds[link] > most) {
+      most = link_seconds[link];
+      name = mr_link_names[link];
+    }
+  }
+  return name;
+}
+
+static void sum_gaps(const struct mr_plan *plan, struct mr_plan_summary *summary) {
+  const struct mr_program_plan *layout = plan->layout;
+  for (uint32_t i = 0; i < layout->gap_count; i++) {
+    const struct mr_gap *gap = &layout->gaps[i];
+    uint64_t bytes = layout->program->tensors[gap->tensor].bytes;
+    if (gap->decision == MR_DECISION_KEEP) {
+      summary->kept_bytes += bytes;
+    } else if (gap->decision == MR_DECISION_HOST) {
+      summary->host_bytes += bytes;
+    } else {
+      summary->nvme_bytes += bytes;
+    }
+  }
+}
+
+void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out) {
+  const struct mr_program_plan *layout = plan->layout;
+  struct mr_plan_summary summary = {
+      .size_bytes = sizeof summary,
+      .fits = layout->fits,
+      .footprint_bytes = layout->footprint_bytes,
+      .smallest_device_bytes = layout->smallest_device_bytes,
+      .largest_op_bytes = layout->largest_op_bytes,
+      .predicted_seconds = layout->step_seconds,
+      .compute_seconds = layout->compute_seconds,
+      .recomputed_bytes = plan->recomputed_bytes,
+      .recomputed_op_count = plan->recomputed_op_count,
+  };
+  MR_ASSERT(layout->largest_op < layout->program->op_count);
+  summary.largest_op = layout->program->ops[layout->largest_op].name;
+  memcpy(summary.budget_bytes, plan->settings.budget_bytes, sizeof summary.budget_bytes);
+  memcpy(summary.link_seconds, layout->link_seconds, sizeof summary.link_seconds);
+  memcpy(summary.moved_bytes, layout->moved_bytes, sizeof summary.moved_bytes);
+  if (layout->fits) {
+    summary.need_bytes[MR_TIER_DEVICE] =
+        layout->small_bytes + layout->device_page_count * layout->page_bytes;
+    summary.need_bytes[MR_TIER_HOST] = layout->host_page_count * layout->page_bytes;
+    summary.need_bytes[MR_TIER_NVME] = layout->nvme_bytes;
+    sum_gaps(plan, &summary);
+  } else {
+    summary.need_bytes[MR_TIER_DEVICE] = layout->smallest_device_bytes;
+  }
+  summary.bound_by = mr_bound_name(layout->compute_seconds, layout->link_seconds);
+  memcpy(summary_out, &summary, sizeof summary);
+}
+
+#define LISTED_OPERANDS 3u
+
+/* The largest distinct operands of an op, largest first; returns how many. */
+static uint32_t largest_operands(const struct mr_graph *program, const struct mr_op *op,
+                                 const struct mr_tensor **largest) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < op->input_count + op->output_count; i++) {
+    mr_tensor_id id = i < op->input_count ? op->inputs[i] : op->outputs[i - op->input_count];
+    const struct mr_tensor *tensor = &program->tensors[id];
+    uint32_t at = 0;
+    while (at < count && largest[at] != tensor && largest[at]->bytes >= tensor->bytes) {
+      at++;
+    }
+    if (at == LISTED_OPERANDS || (at < count && largest[at] == tensor)) {
+      continue;
+    }
+    count += count < LISTED_OPERANDS;
+    memmove(&largest[at + 1], &largest[at], (count - 1 - at) * sizeof(void *));
+    largest[at] = tensor;
+  }
+  return count;
+}
+
+/* "name size, name size, ..." */
+static void list_operands(const struct mr_graph *program, const struct mr_op *op, char *text,
+                          size_t capacity) {
+  const struct mr_tensor *largest[LISTED_OPERANDS];
+  uint32_t count = largest_operands(program, op, largest);
+  size_t length = 0;
+  text[0] = '\0';
+  for (uint32_t i = 0; i < count && length < capacity; i++) {
+    struct mr_size_text size;
+    int written = snprintf(text + length, capacity - length, "%s%s %s", i == 0 ? "" : ", ",
+                           largest[i]->name, mr_size_format(largest[i]->bytes, &size));
+    length += written < 0 ? capacity : (size_t)written;
+  }
+}
+
+void mr_plan_log_refusal(const struct mr_plan *plan) {
+  const struct mr_program_plan *layout = plan->layout;
+  const uint64_t *budget = plan->settings.budget_bytes;
+  const struct mr_op *op = &layout->program->ops[layout->largest_op];
+  struct mr_size_text text[5];
+  char operands[512];
+  list_operands(layout->program, op, operands, sizeof operands);
+  const char *needs = mr_size_format(layout->largest_op_bytes, &text[0]);
+  const char *least = mr_size_format(layout->smallest_device_bytes, &text[1]);
+  mr_log(MR_LOG_ERROR,
+         "does not fit: op %s needs %s on the device at once (%s); the smallest device budget that "
+         "would do is %s (%llu bytes); given are %s device, %s host, %s nvme%s%s",
+         op->name, needs, operands, least, (unsigned long long)layout->smallest_device_bytes,
+         mr_size_format(budget[MR_TIER_DEVICE], &text[2]),
+         mr_size_format(budget[MR_TIER_HOST], &text[3]),
+         mr_size_format(budget[MR_TIER_NVME], &text[4]),
+         layout->failed_tier == MR_TIER_DEVICE ? "" : "; what must leave the device exceeds ",
+         layout->failed_tier == MR_TIER_DEVICE ? "" : tier_names[layout->failed_tier]);
+}
+
+static json_t *bytes_by_tier(const uint64_t *bytes) {
+  return json_pack("{s:I, s:I, s:I}", tier_names[0], (json_int_t)bytes[0], tier_names[1],
+                   (json_int_t)bytes[1], tier_names[2], (json_int_t)bytes[2]);
+}
+
+static int compare_tensors(const void *a, const void *b) {
+  const struct mr_tensor *const *first = a;
+  const struct mr_tensor *const *second = b;
+  if ((*first)->bytes != (*second)->bytes) {
+    return (*first)->bytes > (*second)->bytes ? -1 : 1;
+  }
+  return strcmp((*first)->name, (*second)->name);
+}
+
+static json_t *largest_tensors(const struct mr_graph *graph) {
+  static const char *const roles[] = {"input", "parameter",  "gradient",
+                                      "state", "activation", "scratch"};
+  const struct mr_tensor **sorted = mr_allocate(graph->tensor_count, sizeof(void *));
+  json_t *list = json_array();
+  if (sorted == NULL || list == NULL) {
+    free(sorted);
+    json_decref(list);
+    return NULL;
+  }
+  for (uint32_t i = 0; i < graph->tensor_count; i++) {
+    sorted[i] = &graph->tensors[i];
+  }
+  qsort(sorted, graph->tensor_count, sizeof(void *), compare_tensors);
+  for (uint32_t i = 0; i < graph->tensor_count && i < LARGEST_TENSORS; i++) {
+    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "name", sorted[i]->name, "role",
+                                                roles[sorted[i]->role], "bytes",
+                                                (json_int_t)sorted[i]->bytes));
+  }
+  free(sorted);
+  return list;
+}
+
+static json_t *links_of(const struct mr_plan_summary *summary) {
+  json_t *links = json_object();
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    (void)json_object_set_new(links, mr_link_names[link],
+                              json_pack("{s:f, s:I}", "seconds", summary->link_seconds[link],
+                                        "bytes", (json_int_t)summary->moved_bytes[link]));
+  }
+  return links;
+}
+
+static mr_status dump(json_t *root, char **json_out) {
+  char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+  json_decref(root);
+  if (text == NULL) {
+    mr_log(MR_LOG_ERROR, "json: out of memory");
+    return MR_NO_MEMORY;
+  }
+  *json_out = text;
+  return MR_OK;
+}
+
+mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
+  const struct mr_program_plan *layout = plan->layout;
+  struct mr_plan_summary summary;
+  mr_plan_summarize(plan, &summary);
+  json_t *root = json_pack(
+      "{s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:f, s:f, s:f, s:s}", "fits", summary.fits,
+      "footprint_bytes", (json_int_t)summary.footprint_bytes, "budget_bytes",
+      bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
+      "smallest_device_bytes", (json_int_t)summary.smallest_device_bytes, "largest_op",
+      summary.largest_op, "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
+      "predicted_seconds", summary.predicted_seconds, "bound_seconds", layout->bound_seconds,
+      "compute_seconds", summary.compute_seconds, "bound_by", summary.bound_by);
+  json_t *more = json_pack(
+      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
+      json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)summary.kept_bytes, "host",
+                (json_int_t)summary.host_bytes, "nvme", (json_int_t)summary.nvme_bytes,
+                "recomputed", (json_int_t)summary.recomputed_bytes),
+      "largest_tensors", largest_tensors(plan->graph), "recomputed_ops",
+      (json_int_t)summary.recomputed_op_count, "page_bytes", (json_int_t)layout->page_bytes, "ops",
+      (json_int_t)layout->program->op_count, "tensors", (json_int_t)layout->program->tensor_count);
+  if (root == NULL || more == NULL || json_object_update(root, more) != 0) {
+    json_decref(root);
+    root = NULL;
+  }
+  json_decref(more);
+  return dump(root, json_out);
+}
+
+static json_t *op_rates(const struct mr_profile *profile) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < profile->rate_count; i++) {
+    const struct mr_op_rate *rate = &profile->rates[i];
+    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:f}", "kind", rate->kind, "unit",
+                                                rate->by_flops ? "flop" : "byte", "size_class",
+                                                (json_int_t)rate->size_class, "per_second",
+                                                1 / rate->seconds_per_unit));
+  }
+  return list;
+}
+
+static json_t *paths_of(const struct mr_settings *settings) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < settings->nvme_count; i++) {
+    (void)json_array_append_new(list, json_pack("{s:s}", "path", settings->nvme[i].path));
+  }
+  return list;
+}
+
+mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
+  struct mr_settings settings;
+  mr_status status = mr_settings_init(&settings, options);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct mr_profile *profile = NULL;
+  struct mr_store_rates nvme = {0};
+  status = mr_profile_get(&settings, &profile, &nvme);
+  if (status == MR_OK) {
+    struct mr_device_caps caps;
+    mr_device_cpu.query(&caps);
+    json_t *links = json_pack("{s:f, s:f}", mr_link_names[0], profile->copy_bytes_per_second[0],
+                              mr_link_names[1], profile->copy_bytes_per_second[1]);
+    if (settings.offload_nvme) {
+      (void)json_object_set_new(links, mr_link_names[2], json_real(nvme.read_bytes_per_second));
+      (void)json_object_set_new(links, mr_link_names[3], json_real(nvme.write_bytes_per_second));
+      (void)json_object_set_new(links, "nvme_mixed", json_real(nvme.mixed_bytes_per_second));
+    }
+    json_t *root = json_pack(
+        "{s:s, s:[{s:s, s:I, s:b}], s:o, s:o, s:o, s:f, s:f, s:o}", "machine", profile->machine,
+        "devices", "name", caps.name, "threads", (json_int_t)settings.threads, "huge_pages",
+        caps.huge_pages, "budget_bytes", bytes_by_tier(settings.budget_bytes), "nvme",
+        paths_of(&settings), "links_bytes_per_second", links, "flops_per_second",
+        profile->flops_per_second, "memory_bytes_per_second", profile->bytes_per_second, "op_rates",
+        op_rates(profile));
+    status = dump(root, json_out);
+  }
+  free(profile);
+  mr_settings_fini(&settings);
+  return status;
+}

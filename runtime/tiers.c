@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking the tiers of a plan, all of them and all at once, and knowing every address before the
+ * first step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index) {
+  MR_ASSERT(index < slot->page_count);
+  uint32_t page = run->layout->host_pages[slot->first_page + index];
+  return (char *)run->host.data + page * run->layout->page_bytes;
+}
+
+static mr_status take_device(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  uint64_t *range_bytes = mr_allocate(layout->instance_count, sizeof *range_bytes);
+  if (range_bytes == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < layout->instance_count; i++) {
+    range_bytes[i] = layout->instances[i].small ? 0 : layout->instances[i].bytes;
+  }
+  struct mr_device_config config = {
+      .page_bytes = layout->page_bytes,
+      .page_count = layout->device_page_count,
+      .small_bytes = layout->small_bytes,
+      .range_bytes = range_bytes,
+      .range_count = layout->instance_count,
+  };
+  mr_status status = run->device_ops->create(&config, &run->device);
+  free(range_bytes);
+  return status;
+}
+
+static mr_status compute_addresses(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  const struct mr_graph *program = layout->program;
+  uint32_t operand_count = layout->first_operand[program->op_count];
+  run->addresses = mr_allocate(layout->instance_count, sizeof *run->addresses);
+  run->operands = mr_allocate(operand_count, sizeof *run->operands);
+  if (run->addresses == NULL || run->operands == NULL) {
+    return MR_NO_MEMORY;
+  }
+  char *small = run->device_ops->small_address(run->device);
+  for (uint32_t i = 0; i < layout->instance_count; i++) {
+    const struct mr_instance *instance = &layout->instances[i];
+    run->addresses[i] = instance->small ? small + instance->small_offset
+                                        : run->device_ops->range_address(run->device, i);
+  }
+  for (uint32_t i = 0; i < operand_count; i++) {
+    uint32_t instance = layout->operands[i];
+    run->operands[i] = instance == MR_NO_INSTANCE ? NULL : run->addresses[instance];
+  }
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    uint32_t operands = program->ops[k].input_count + program->ops[k].output_count;
+    MR_ASSERT(layout->first_operand[k + 1] - layout->first_operand[k] == operands + 1);
+  }
+  return MR_OK;
+}
+
+static mr_status bind(struct mr_run *run, uint32_t index) {
+  const struct mr_instance *instance = &run->layout->instances[index];
+  if (instance->small) {
+    return MR_OK;
+  }
+  return run->device_ops->bind(run->device, index, &run->layout->pages[instance->first_page],
+                               instance->page_count);
+}
+
+/* What is on the device between steps must be in its place before the first one. */
+static mr_status bind_residents(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < layout->instance_count; i++) {
+    if (layout->instances[i].always) {
+      status = bind(run, i);
+    }
+  }
+  for (uint32_t t = 0; status == MR_OK && t < layout->program->tensor_count; t++) {
+    mr_role role = layout->program->tensors[t].role;
+    if ((role == MR_INPUT || mr_role_is_persistent(role)) &&
+        layout->homes[t].tier == MR_TIER_DEVICE && layout->homes[t].instance != MR_NO_INSTANCE) {
+      status = bind(run, layout->homes[t].instance);
+    }
+  }
+  return status;
+}
+
+static mr_status take_extents(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  run->extents = mr_allocate(layout->extent_count, sizeof *run->extents);
+  if (run->extents == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < layout->extent_count; i++) {
+    const struct mr_extent *extent = &layout->extents[i];
+    const char *label = layout->program->tensors[extent->tensor].name;
+    mr_status status = mr_store_extent_create(run->store, extent->bytes, label, &run->extents[i]);
+    if (status != MR_OK) {
+      return status;
+    }
+    mr_store_extent_zero(run->store, run->extents[i]);
+  }
+  return MR_OK;
+}
+
+static mr_status take_nvme(struct mr_run *run) {
+  const struct mr_settings *settings = &run->plan->settings;
+  struct mr_store_options options = {
+      .path_count = settings->nvme_count,
+      .capacity_bytes = run->layout->nvme_bytes,
+      .engine = settings->io_engine,
+      .mode = run->plan->nvme.mode,
+      .checksums = true,
+      .timeout_seconds = settings->io_timeout_seconds,
+      .inject = getenv("MEMRUN_INJECT"),
+  };
+  memcpy(options.paths, settings->nvme, sizeof options.paths);
+  memcpy(options.path_weights, run->plan->nvme.path_weights, sizeof options.path_weights);
+  mr_status status = mr_store_create(&options, &run->store);
+  return status == MR_OK ? take_extents(run) : status;
+}
+
+mr_status mr_tiers_init(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  mr_status status = take_device(run);
+  if (status == MR_OK) {
+    status = compute_addresses(run);
+  }
+  if (status == MR_OK) {
+    status = mr_memory_map(layout->host_page_count * layout->page_bytes, layout->page_bytes,
+                           "host tier", &run->host);
+  }
+  if (status == MR_OK) {
+    status = bind_residents(run);
+  }
+  if (status == MR_OK && layout->extent_count != 0) {
+    status = mr_memory_map(MR_BOUNCE_BYTES, MR_BOUNCE_BYTES, "bounce buffer", &run->bounce);
+    if (status == MR_OK) {
+      status = take_nvme(run);
+    }
+  }
+  return status;
+}
+
+void mr_tiers_fini(struct mr_run *run) {
+  mr_store_destroy(run->store);
+  mr_memory_unmap(&run->host);
+  /* An input or output that is stuck in the kernel may still touch its memory. */
+  if (run->store == NULL || run->status != MR_TIMEOUT) {
+    mr_memory_unmap(&run->bounce);
+    run->device_ops->destroy(run->device);
+  }
+  free(run->extents);
+  free(run->addresses);
+  free(run->operands);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The profile: what was written is read back, what was not is refused, and runs teach it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "runtime/profile.h"
+#include "runtime/runtime.h"
+
+static struct mr_profile example;
+static struct mr_profile other;
+
+static void fill_example(void) {
+  memset(&example, 0, sizeof example);
+  snprintf(example.machine, sizeof example.machine, "some processor|2|2");
+  example.copy_bytes_per_second[0] = 1e10;
+  example.copy_bytes_per_second[1] = 1.5e10;
+  example.flops_per_second = 1e11 / 3;
+  example.bytes_per_second = 2e10;
+  example.rate_count = 2;
+  example.rates[0] = (struct mr_op_rate){"linear.forward", true, 31, 1.0 / 3e11};
+  example.rates[1] = (struct mr_op_rate){"adamw", false, 20, 1.0 / 2e10};
+  example.path_count = 1;
+  snprintf(example.paths[0].devices, sizeof example.paths[0].devices, "engine 0+254:0");
+  example.paths[0].rates.read_bytes_per_second = 3e9;
+  example.paths[0].rates.write_bytes_per_second = 2e9;
+  example.paths[0].rates.mixed_bytes_per_second = 4e9;
+  example.paths[0].rates.mode = MR_STORE_STAGED;
+  example.paths[0].rates.path_weights[0] = 1;
+}
+
+static void a_profile_survives_its_file(void **state) {
+  (void)state;
+  fill_example();
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/memrun-test-%ld/a/profile.json", (long)getpid());
+  mr_profile_save(path, &example);
+  assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
+  assert_memory_equal(&other, &example, sizeof example);
+  assert_int_equal(mr_profile_load(path, "another|2|2", &other), MR_INVALID);
+  assert_int_equal(mr_profile_load("/nonexistent", example.machine, &other), MR_INVALID);
+  char command[128];
+  snprintf(command, sizeof command, "rm -r /tmp/memrun-test-%ld", (long)getpid());
+  assert_int_equal(system(command), 0);
+}
+
+static void bad_texts_are_refused(void **state) {
+  (void)state;
+  static const char *const bad[] = {
+      "",
+      "{",
+      "null",
+      "[]",
+      "{}",
+      "{\"memrun_profile\":2}",
+      "{\"memrun_profile\":1}",
+      "\xff\xfe",
+      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":-1,\"host_to_device\":1,"
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}",
+      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[{\"kind\":\"k\"}],\"paths\":[]}"};
+  for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
+    assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_INVALID);
+  }
+  static const char good[] =
+      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
+  assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
+}
+
+/* Every text with one byte changed or cut off is read or refused, never believed with a rate that
+ * is no rate. */
+static void damaged_texts_are_harmless(void **state) {
+  (void)state;
+  fill_example();
+  char *text = NULL;
+  assert_int_equal(mr_profile_print(&example, &text), MR_OK);
+  size_t bytes = strlen(text);
+  struct mr_random random;
+  mr_random_init(&random, 7);
+  for (uint32_t i = 0; i < 3000; i++) {
+    char *copy = malloc(bytes);
+    assert_non_null(copy);
+    memcpy(copy, text, bytes);
+    copy[mr_random_below(&random, bytes)] = (char)mr_random_u64(&random);
+    size_t kept = i % 3 == 0 ? (size_t)mr_random_below(&random, bytes) : bytes;
+    if (mr_profile_parse(copy, kept, &other) == MR_OK) {
+      assert_true(isfinite(other.flops_per_second) && other.flops_per_second > 0);
+      assert_true(other.rate_count <= MR_PROFILE_MAX_RATES);
+    }
+    free(copy);
+  }
+  free(text);
+}
+
+static void runs_teach(void **state) {
+  (void)state;
+  fill_example();
+  struct mr_op ops[3] = {
+      {.kind = (char[]){"linear.forward"}, .flops = 3e9, .memory_bytes = 1000},
+      {.kind = (char[]){"new.kind"}, .flops = 0, .memory_bytes = 1 << 20},
+      {.kind = (char[]){"never.ran"}, .flops = 0, .memory_bytes = 1 << 20},
+  };
+  double before = mr_profile_op_seconds(&example, &ops[0]);
+  assert_true(fabs(before - 0.01) < 1e-9);
+  assert_true(mr_profile_op_seconds(&example, &ops[1]) > 0);
+  struct mr_graph graph = {.ops = ops, .op_count = 3};
+  double seconds[3] = {0.06, 0.004, 0};
+  uint32_t samples[3] = {2, 2, 0};
+  mr_profile_learn(&example, &graph, seconds, samples);
+  assert_int_equal(example.rate_count, 3);
+  /* Half of what it was, half of what it is now. */
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.02) < 1e-9);
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[1]) - 0.002) < 1e-9);
+}
+
+static void the_machine_is_measured(void **state) {
+  (void)state;
+  memset(&other, 0, sizeof other);
+  assert_int_equal(mr_profile_measure(2, &other), MR_OK);
+  assert_true(other.copy_bytes_per_second[0] > 1e7 && other.copy_bytes_per_second[1] > 1e7);
+  assert_true(other.bytes_per_second > 1e7 && other.flops_per_second > 1e7);
+}
+
+static void budgets_stay_below_the_machine(void **state) {
+  (void)state;
+  uint64_t available = mr_budget_available_bytes();
+  assert_true(available > 0 && available < 1ull << 50);
+  struct mr_options options;
+  mr_options_init(&options);
+  options.offload = MR_OFFLOAD_HOST;
+  struct mr_settings settings;
+  assert_int_equal(mr_settings_init(&settings, &options), MR_OK);
+  assert_true(settings.budget_bytes[MR_TIER_HOST] > 0);
+  assert_int_equal(settings.budget_bytes[MR_TIER_NVME], 0);
+  assert_true(settings.budget_bytes[MR_TIER_DEVICE] > settings.budget_bytes[MR_TIER_HOST]);
+  mr_settings_fini(&settings);
+  options.device_bytes = options.host_bytes = 1ull << 50;
+  assert_int_equal(mr_settings_init(&settings, &options), MR_OK);
+  assert_true(settings.budget_bytes[MR_TIER_DEVICE] < 1ull << 50);
+  mr_settings_fini(&settings);
+  options.device_bytes = 123456;
+  options.host_bytes = 7;
+  options.offload = MR_OFFLOAD_NONE;
+  assert_int_equal(mr_settings_init(&settings, &options), MR_OK);
+  assert_int_equal(settings.budget_bytes[MR_TIER_DEVICE], 123456);
+  assert_int_equal(settings.budget_bytes[MR_TIER_HOST], 0);
+  mr_settings_fini(&settings);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_profile_survives_its_file),
+      cmocka_unit_test(bad_texts_are_refused),
+      cmocka_unit_test(damaged_texts_are_harmless),
+      cmocka_unit_test(runs_teach),
+      cmocka_unit_test(the_machine_is_measured),
+      cmocka_unit_test(budgets_stay_below_the_machine),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job that tests of runtime/ run: a stack of layers in wrapping integer arithmetic. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "unit/runtime_world.h"
+
+#define PIECE 16384u
+
+struct world_faults world_faults;
+
+uint32_t world_weight(uint32_t layer, uint64_t element) {
+  return (uint32_t)(element * 2654435761u + layer * 40503u + 1);
+}
+
+uint32_t world_input(uint64_t step, uint64_t element) {
+  return (uint32_t)(element * 97u + step * 1000003u);
+}
+
+/* The arithmetic of one element of each kind of op. */
+static uint32_t forward_of(uint32_t x, uint32_t w) {
+  return x * 3u + w;
+}
+static uint32_t weight_gradient_of(uint32_t x, uint32_t dy) {
+  return x * dy + 7u;
+}
+static uint32_t input_gradient_of(uint32_t dy, uint32_t w) {
+  return dy * 5u + w;
+}
+
+struct op_attributes {
+  uint64_t elements;
+};
+
+struct piece_job {
+  const struct mr_op_call *call;
+  uint64_t elements;
+  void (*body)(const struct mr_op_call *call, uint64_t first, uint64_t end);
+};
+
+static void piece_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct piece_job *job = context;
+  uint64_t first = task * (uint64_t)PIECE;
+  job->body(job->call, first, mr_min_u64(first + PIECE, job->elements));
+}
+
+static mr_status run_pieces(const struct mr_op_call *call,
+                            void (*body)(const struct mr_op_call *, uint64_t, uint64_t)) {
+  const struct op_attributes *attributes = call->attributes;
+  if (++world_faults.calls == world_faults.fail_call) {
+    return world_faults.status;
+  }
+  struct piece_job job = {call, attributes->elements, body};
+  mr_team_run(call->team, (uint32_t)mr_div_up(attributes->elements, PIECE), piece_task, &job);
+  return MR_OK;
+}
+
+static void forward_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
+  const uint32_t *x = call->inputs[0];
+  const uint32_t *w = call->inputs[1];
+  uint32_t *y = call->outputs[0];
+  uint32_t *scratch = call->scratch;
+  for (uint64_t i = first; i < end; i++) {
+    scratch[i] = x[i];
+    y[i] = forward_of(scratch[i], w[i]);
+  }
+}
+
+static mr_status forward_run(const struct mr_op_call *call) {
+  return run_pieces(call, forward_body);
+}
+
+static mr_status loss_run(const struct mr_op_call *call) {
+  const struct op_attributes *attributes = call->attributes;
+  const uint32_t *y = call->inputs[0];
+  uint32_t *loss = call->outputs[0];
+  uint32_t sum = 0;
+  for (uint64_t i = 0; i < attributes->elements; i++) {
+    sum = sum * 31u + y[i];
+  }
+  *loss = sum;
+  if (call->mode == MR_STEP_TRAIN) {
+    memcpy(call->outputs[1], y, attributes->elements * sizeof *y);
+  }
+  return MR_OK;
+}
+
+static void backward_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
+  const uint32_t *dy = call->inputs[0];
+  const uint32_t *x = call->inputs[1];
+  const uint32_t *w = call->inputs[2];
+  uint32_t *dx = call->outputs[0];
+  uint32_t *dw = call->outputs[1];
+  for (uint64_t i = first; i < end; i++) {
+    dw[i] = weight_gradient_of(x[i], dy[i]);
+    dx[i] = input_gradient_of(dy[i], w[i]);
+  }
+}
+
+static mr_status backward_run(const struct mr_op_call *call) {
+  return run_pieces(call, backward_body);
+}
+
+static void update_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
+  const uint32_t *dw = call->inputs[0];
+  uint32_t *w = call->outputs[0];
+  uint32_t *m = call->outputs[1];
+  for (uint64_t i = first; i < end; i++) {
+    m[i] = m[i] * 9u + dw[i];
+    w[i] -= m[i];
+  }
+}
+
+static mr_status update_run(const struct mr_op_call *call) {
+  return run_pieces(call, update_body);
+}
+
+static mr_tensor_id add_tensor(struct world *world, const char *name, mr_role role,
+                               uint64_t elements) {
+  struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
+                                .name = name,
+                                .role = role,
+                                .dtype = MR_I32,
+                                .rank = 1,
+                                .shape = {elements}};
+  mr_tensor_id id = 0;
+  assert_int_equal(mr_graph_add_tensor(world->graph, &desc, &id), MR_OK);
+  return id;
+}
+
+struct op_plan {
+  const char *kind;
+  mr_op_run run;
+  mr_tensor_id inputs[3];
+  uint32_t input_count;
+  mr_tensor_id outputs[2];
+  uint32_t output_count;
+  uint64_t scratch_bytes;
+  uint32_t flags;
+};
+
+static void add_op(struct world *world, uint32_t layer, const struct op_plan *plan) {
+  char name[32];
+  snprintf(name, sizeof name, "l%u.%s", layer, plan->kind);
+  struct op_attributes attributes = {world->shape.elements};
+  struct mr_op_desc desc = {
+      .size_bytes = sizeof desc,
+      .name = name,
+      .kind = plan->kind,
+      .run = {plan->run},
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .inputs = plan->inputs,
+      .input_count = plan->input_count,
+      .outputs = plan->outputs,
+      .output_count = plan->output_count,
+      .scratch_bytes = plan->scratch_bytes,
+      .flags = plan->flags,
+      .block = layer,
+  };
+  mr_op_id id = 0;
+  assert_int_equal(mr_graph_add_op(world->graph, &desc, &id), MR_OK);
+}
+
+static mr_tensor_id add_named(struct world *world, const char *what, uint32_t layer, mr_role role) {
+  char name[32];
+  snprintf(name, sizeof name, "%s%u", what, layer);
+  return add_tensor(world, name, role, world->shape.elements);
+}
+
+void world_init(struct world *world, struct world_shape shape) {
+  assert_true(shape.layers <= WORLD_MAX_LAYERS);
+  *world = (struct world){.shape = shape};
+  world_faults = (struct world_faults){0};
+  assert_int_equal(mr_graph_create(&world->graph), MR_OK);
+  world->input = add_tensor(world, "input", MR_INPUT, shape.elements);
+  world->loss = add_tensor(world, "loss", MR_STATE, 1);
+  mr_tensor_id x[WORLD_MAX_LAYERS + 1] = {world->input};
+  for (uint32_t l = 0; l < shape.layers; l++) {
+    world->weights[l] = add_named(world, "w", l, MR_PARAMETER);
+    world->moments[l] = add_named(world, "m", l, MR_STATE);
+    x[l + 1] = add_named(world, "x", l + 1, MR_ACTIVATION);
+    add_op(world, l,
+           &(struct op_plan){"forward",
+                             forward_run,
+                             {x[l], world->weights[l]},
+                             2,
+                             {x[l + 1]},
+                             1,
+                             shape.elements * sizeof(uint32_t),
+                             MR_OP_REPEATABLE});
+  }
+  mr_tensor_id dy = add_named(world, "dx", shape.layers, MR_GRADIENT);
+  add_op(world, shape.layers,
+         &(struct op_plan){
+             "loss", loss_run, {x[shape.layers]}, 1, {world->loss, dy}, 2, 0, MR_OP_REPEATABLE});
+  for (uint32_t l = shape.layers; l-- > 0;) {
+    mr_tensor_id dx = add_named(world, "dx", l, MR_GRADIENT);
+    mr_tensor_id dw = add_named(world, "dw", l, MR_GRADIENT);
+    add_op(world, l,
+           &(struct op_plan){"backward",
+                             backward_run,
+                             {dy, x[l], world->weights[l]},
+                             3,
+                             {dx, dw},
+                             2,
+                             0,
+                             MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE});
+    add_op(world, l,
+           &(struct op_plan){"update",
+                             update_run,
+                             {dw, world->weights[l], world->moments[l]},
+                             3,
+                             {world->weights[l], world->moments[l]},
+                             2,
+                             0,
+                             MR_OP_TRAIN_ONLY});
+    dy = dx;
+  }
+}
+
+void world_fini(struct world *world) {
+  mr_graph_destroy(world->graph);
+}
+
+void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t host_bytes,
+                   mr_offload offload) {
+  static char profile[64];
+  snprintf(profile, sizeof profile, "/tmp/memrun-test-profile-%ld.json.tmp", (long)getpid());
+  mr_options_init(options);
+  options->device_bytes = device_bytes;
+  options->host_bytes = host_bytes;
+  options->offload = offload;
+  options->threads = 2;
+  options->profile_path = profile;
+  options->check_plan = true;
+}
+
+void world_state_init(struct world_state *state, struct world_shape shape) {
+  *state = (struct world_state){0};
+  for (uint32_t l = 0; l < shape.layers; l++) {
+    state->weights[l] = calloc(shape.elements, sizeof(uint32_t));
+    state->moments[l] = calloc(shape.elements, sizeof(uint32_t));
+    assert_non_null(state->weights[l]);
+    assert_non_null(state->moments[l]);
+    for (uint64_t i = 0; i < shape.elements; i++) {
+      state->weights[l][i] = world_weight(l, i);
+    }
+  }
+}
+
+void world_state_step(struct world_state *state, struct world_shape shape, uint64_t step,
+                      mr_step_mode mode) {
+  uint32_t loss = 0;
+  for (uint64_t i = 0; i < shape.elements; i++) {
+    uint32_t x[WORLD_MAX_LAYERS + 1] = {world_input(step, i)};
+    for (uint32_t l = 0; l < shape.layers; l++) {
+      x[l + 1] = forward_of(x[l], state->weights[l][i]);
+    }
+    loss = loss * 31u + x[shape.layers];
+    uint32_t dy = x[shape.layers];
+    for (uint32_t l = shape.layers; mode == MR_STEP_TRAIN && l-- > 0;) {
+      uint32_t dw = weight_gradient_of(x[l], dy);
+      dy = input_gradient_of(dy, state->weights[l][i]);
+      state->moments[l][i] = state->moments[l][i] * 9u + dw;
+      state->weights[l][i] -= state->moments[l][i];
+    }
+  }
+  state->loss = loss;
+}
+
+void world_state_fini(struct world_state *state, struct world_shape shape) {
+  for (uint32_t l = 0; l < shape.layers; l++) {
+    free(state->weights[l]);
+    free(state->moments[l]);
+  }
+}
+
+/* Odd pieces, so that every edge case of ranges is met. */
+static const uint64_t piece_bytes = 700 * 1000 + 12;
+
+mr_status world_load(const struct world *world, struct mr_run *run) {
+  uint64_t bytes = world->shape.elements * sizeof(uint32_t);
+  uint32_t *values = malloc(bytes);
+  assert_non_null(values);
+  mr_status status = MR_OK;
+  for (uint32_t l = 0; status == MR_OK && l < world->shape.layers; l++) {
+    for (uint64_t i = 0; i < world->shape.elements; i++) {
+      values[i] = world_weight(l, i);
+    }
+    for (uint64_t at = 0; status == MR_OK && at < bytes; at += piece_bytes) {
+      status = mr_run_write(run, world->weights[l], at, (const char *)values + at,
+                            mr_min_u64(piece_bytes, bytes - at));
+    }
+  }
+  free(values);
+  return status;
+}
+
+mr_status world_step(const struct world *world, struct mr_run *run, uint64_t step,
+                     mr_step_mode mode, struct mr_step_report *report) {
+  uint32_t values[4096];
+  mr_status status = MR_OK;
+  for (uint64_t first = 0; status == MR_OK && first < world->shape.elements; first += 4096) {
+    uint64_t count = mr_min_u64(4096, world->shape.elements - first);
+    for (uint64_t i = 0; i < count; i++) {
+      values[i] = world_input(step, first + i);
+    }
+    status =
+        mr_run_write(run, world->input, first * sizeof *values, values, count * sizeof *values);
+  }
+  return status == MR_OK ? mr_run_step(run, mode, report) : status;
+}
+
+static void compare_tensor(struct mr_run *run, mr_tensor_id tensor, const uint32_t *expected,
+                           uint64_t bytes) {
+  char *values = malloc(bytes);
+  assert_non_null(values);
+  for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+    assert_int_equal(mr_run_read(run, tensor, at, values + at, mr_min_u64(piece_bytes, bytes - at)),
+                     MR_OK);
+  }
+  assert_memory_equal(values, expected, bytes);
+  free(values);
+}
+
+void world_compare(const struct world *world, struct mr_run *run, const struct world_state *state) {
+  uint32_t loss = 0;
+  assert_int_equal(mr_run_read(run, world->loss, 0, &loss, sizeof loss), MR_OK);
+  assert_int_equal(loss, state->loss);
+  uint64_t bytes = world->shape.elements * sizeof(uint32_t);
+  for (uint32_t l = 0; l < world->shape.layers; l++) {
+    compare_tensor(run, world->weights[l], state->weights[l], bytes);
+    compare_tensor(run, world->moments[l], state->moments[l], bytes);
+  }
+}
