@@ -44,13 +44,14 @@ static uint32_t find_span(const struct mr_arena *arena, uint64_t position) {
 }
 
 static void remove_span(struct mr_arena *arena, uint32_t index) {
+  MR_ASSERT(arena->spans != NULL && index < arena->span_count);
   uint32_t behind = arena->span_count - index - 1;
   memmove(&arena->spans[index], &arena->spans[index + 1], behind * sizeof *arena->spans);
   arena->span_count--;
 }
 
 static void insert_span(struct mr_arena *arena, uint32_t index, struct mr_span span) {
-  MR_ASSERT(arena->span_count < arena->span_limit);
+  MR_ASSERT(arena->spans != NULL && arena->span_count < arena->span_limit);
   uint32_t behind = arena->span_count - index;
   memmove(&arena->spans[index + 1], &arena->spans[index], behind * sizeof *arena->spans);
   arena->spans[index] = span;

@@ -32,10 +32,10 @@ void mr_chunk_move_in(uint8_t *pool, const uint8_t *data, uint32_t bytes) {
 
 void mr_chunk_move_out(uint8_t *data, const uint8_t *pool, uint32_t bytes) {
 #if defined(__x86_64__)
-  uint32_t lines = bytes / 64;
+  size_t lines = bytes / 64;
   __m128i *to = (__m128i *)data;
   const __m128i *from = (const __m128i *)pool;
-  for (uint32_t i = 0; i < lines; i++) {
+  for (size_t i = 0; i < lines; i++) {
     __m128i a = _mm_load_si128(from + 4 * i);
     __m128i b = _mm_load_si128(from + 4 * i + 1);
     __m128i c = _mm_load_si128(from + 4 * i + 2);

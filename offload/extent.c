@@ -187,29 +187,29 @@ mr_status mr_store_extent_create(struct mr_store *store, uint64_t bytes, const c
   return MR_OK;
 }
 
-void mr_store_extent_destroy(struct mr_store *store, uint32_t id) {
-  MR_ASSERT(id < store->extents_used && store->extents[id].live);
-  struct mr_extent *extent = &store->extents[id];
+void mr_store_extent_destroy(struct mr_store *store, uint32_t extent) {
+  MR_ASSERT(extent < store->extents_used && store->extents[extent].live);
+  struct mr_extent *freed = &store->extents[extent];
   for (uint32_t i = 0; i < MR_MAX_NVME_PATHS; i++) {
-    while (extent->segments[i] != MR_NO_INDEX) {
-      uint32_t segment = extent->segments[i];
-      struct mr_segment *freed = &store->segments[segment];
-      struct mr_lane *lane = &store->lanes[mr_place_lane(store, freed->first)];
-      mr_arena_release(&lane->arena, freed->first - lane->first_place, freed->count);
-      extent->segments[i] = freed->next;
-      freed->next = store->free_segment;
+    while (freed->segments[i] != MR_NO_INDEX) {
+      uint32_t segment = freed->segments[i];
+      struct mr_segment *span = &store->segments[segment];
+      struct mr_lane *lane = &store->lanes[mr_place_lane(store, span->first)];
+      mr_arena_release(&lane->arena, span->first - lane->first_place, span->count);
+      freed->segments[i] = span->next;
+      span->next = store->free_segment;
       store->free_segment = segment;
     }
   }
-  extent->live = false;
-  extent->segments[0] = store->free_extent;
-  store->free_extent = id;
+  freed->live = false;
+  freed->segments[0] = store->free_extent;
+  store->free_extent = extent;
 }
 
-void mr_store_extent_zero(struct mr_store *store, uint32_t id) {
-  MR_ASSERT(id < store->extents_used && store->extents[id].live);
+void mr_store_extent_zero(struct mr_store *store, uint32_t extent) {
+  MR_ASSERT(extent < store->extents_used && store->extents[extent].live);
   for (uint32_t i = 0; i < MR_MAX_NVME_PATHS; i++) {
-    uint32_t segment = store->extents[id].segments[i];
+    uint32_t segment = store->extents[extent].segments[i];
     while (segment != MR_NO_INDEX) {
       for (uint32_t j = 0; j < store->segments[segment].count; j++) {
         store->places[store->segments[segment].first + j].state = MR_PLACE_ZERO;

@@ -10,6 +10,9 @@
 
 /* For this long after a demand read the next one is expected, and others hold back. */
 #define DEMAND_WINDOW_NS 20000000ull
+/* Writes in flight meanwhile: 3 MiB keep nine tenths of the write rate (bench/results/nvme.txt) and
+ * are half a millisecond that a read may have to wait on a disk of 6 GB/s. */
+#define DEMAND_WRITES 6u
 /* A write-back that has seen so many others issued before it goes next. */
 #define WRITE_PATIENCE 8u
 
@@ -36,7 +39,7 @@ static uint32_t class_limit(const struct mr_lane *lane, mr_io_class io_class, bo
     return lane->slot_count;
   }
   if (demand) {
-    return io_class == MR_IO_PREFETCH ? shared / 2 : shared / 4;
+    return io_class == MR_IO_PREFETCH ? shared / 2 : DEMAND_WRITES;
   }
   mr_io_class other = io_class == MR_IO_PREFETCH ? MR_IO_WRITE_BACK : MR_IO_PREFETCH;
   return wants(lane, other) ? shared / 2 : shared;

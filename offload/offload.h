@@ -18,7 +18,7 @@
  * more, anything else ends the request. Whoever ends a request's last chunk calls its `done`.
  *
  * Classes. Demand reads may use every slot, four of which nobody else gets. While demand reads
- * come, prefetches hold half the slots and write-back a quarter; else the two share. A write-back
+ * come, prefetches hold half of the others and write-back six; else the two share. A write-back
  * that has seen eight others pass it goes next.
  *
  * Invariants. A slot's request is taken over by one thread alone, under the lane's lock: by the

@@ -226,20 +226,20 @@ void mr_queue_push(struct mr_store_queue *queue, struct mr_store_request *reques
 struct mr_store_request *mr_queue_pop(struct mr_store_queue *queue, uint32_t lane);
 
 /* lane.c */
-void *mr_lane_run(void *lane);
+void *mr_lane_run(void *context);
 /* Wakes the lane's thread where it sleeps; the caller holds the lane's lock. */
 void mr_lane_wake(struct mr_lane *lane);
 
 /* slot.c: one chunk on its way. */
 /* Copies in (writes), submits. */
-void mr_slot_issue(struct mr_lane *lane, uint32_t slot);
+void mr_slot_issue(struct mr_lane *lane, uint32_t index);
 /* Looks at a result: goes on, begins again, queues for settling or ends the chunk. */
 void mr_slot_complete(struct mr_lane *lane, const struct mr_engine_result *result);
 /* Copies out and checks the read that came back first among the most urgent. */
 void mr_slot_settle(struct mr_lane *lane);
 
 /* monitor.c */
-void *mr_monitor_run(void *store);
+void *mr_monitor_run(void *context);
 /* Ends a request that is in no queue; the monitor calls its `done`. */
 void mr_monitor_reject(struct mr_store *store, struct mr_store_request *request, mr_status status);
 /* Makes the monitor look at the closed lanes' queues. */

@@ -153,7 +153,7 @@ static void submit(struct mr_store *store, struct mr_store_request *request) {
   /* Once its last lane has it, the request may end and go away. */
   mr_io_class io_class = request->io_class;
   uint64_t chunk_count = request->chunk_count;
-  uint64_t first[MR_MAX_NVME_PATHS];
+  uint64_t first[MR_MAX_NVME_PATHS] = {0};
   for (uint32_t i = 0; i < store->lane_count; i++) {
     first[i] = mr_request_next_chunk(store, request, 0, i);
   }

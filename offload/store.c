@@ -5,6 +5,7 @@
  */
 #include "offload/store.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -187,8 +188,20 @@ static mr_status create_pool(struct mr_lane *lane) {
   return MR_OK;
 }
 
+/* Starts a thread that leaves every signal to the process's other threads: a handler must not run
+ * where a disk is being fed, and what is interrupted would only be begun again. */
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *context) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(thread, NULL, run, context);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
+}
+
 static mr_status start_lane(struct mr_lane *lane) {
-  int error = pthread_create(&lane->thread, NULL, mr_lane_run, lane);
+  int error = start_thread(&lane->thread, mr_lane_run, lane);
   if (error != 0) {
     mr_log(MR_LOG_ERROR, "nvme %s: no thread: %s", lane->path, strerror(error));
     return MR_NO_MEMORY;
@@ -228,7 +241,7 @@ static mr_status create_lanes(struct mr_store *store) {
 }
 
 static mr_status start_monitor(struct mr_store *store) {
-  int error = pthread_create(&store->monitor, NULL, mr_monitor_run, store);
+  int error = start_thread(&store->monitor, mr_monitor_run, store);
   if (error != 0) {
     mr_log(MR_LOG_ERROR, "nvme store: no thread: %s", strerror(error));
     return MR_NO_MEMORY;

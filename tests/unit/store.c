@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store on both engines: what was written comes back, whatever the ranges, classes, modes and
  * paths; requests end in order and exactly once. */
-#include "unit/store_helpers.h"
+#include "tests/unit/store_helpers.h"
 
 static mr_io_engine engines[2];
 static uint32_t engine_count;

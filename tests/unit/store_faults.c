@@ -3,7 +3,7 @@
  * store's back: mended where it can be, one line and the right status where not, never silence. */
 #include <fcntl.h>
 
-#include "unit/store_helpers.h"
+#include "tests/unit/store_helpers.h"
 
 #define CHUNKS 5u
 #define TAIL   1000u

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "unit/store_helpers.h"
+#include "tests/unit/store_helpers.h"
 
 #define SKIP 77
 #define CHECK(condition)                                                                           \
