@@ -189,7 +189,7 @@ static bool prices_moved(const struct chooser *chooser) {
   return false;
 }
 
-static bool evict_until_fits(struct chooser *chooser) {
+static void evict_until_fits(struct chooser *chooser) {
   struct mr_draft *draft = chooser->draft;
   mr_draft_widen(draft);
   price_all(chooser);
@@ -197,7 +197,7 @@ static bool evict_until_fits(struct chooser *chooser) {
     uint32_t gap = 0;
     uint8_t decision = MR_DECISION_KEEP;
     if (!best_offer(chooser, &gap, &decision)) {
-      return false;
+      return;
     }
     if (!mr_draft_decide(draft, gap, decision)) {
       chooser->offers[gap].cost[decision] = -1.0;
@@ -215,7 +215,6 @@ static bool evict_until_fits(struct chooser *chooser) {
       price_tensor(chooser, tensor);
     }
   }
-  return true;
 }
 
 /* True where another gap of the tensor is evicted, so that on a line alone its way round the end
@@ -258,7 +257,8 @@ static void keep_spare(struct chooser *chooser) {
   }
 }
 
-mr_status mr_draft_choose(struct mr_draft *draft, bool *fits_out) {
+mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fits_out) {
+  uint64_t limit = draft->limit_pages;
   struct chooser chooser = {.draft = draft};
   mr_status status = MR_NO_MEMORY;
   chooser.offers = mr_allocate(draft->gap_count, sizeof *chooser.offers);
@@ -267,10 +267,11 @@ mr_status mr_draft_choose(struct mr_draft *draft, bool *fits_out) {
   chooser.order = mr_allocate(draft->gap_count, sizeof *chooser.order);
   if (chooser.offers != NULL && chooser.crowded != NULL && chooser.excess != NULL &&
       chooser.order != NULL) {
-    *fits_out = evict_until_fits(&chooser);
-    if (*fits_out) {
-      keep_spare(&chooser);
-    }
+    draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
+    evict_until_fits(&chooser);
+    keep_spare(&chooser);
+    draft->limit_pages = limit;
+    *fits_out = mr_draft_peak(draft) <= limit;
     status = MR_OK;
   }
   free(chooser.offers);

@@ -399,20 +399,27 @@ void mr_draft_keep(struct mr_draft *draft, uint32_t index) {
   decide(draft, &draft->gaps[index], MR_DECISION_KEEP);
 }
 
+/* Pages become the tensor's again (own) or free at the ops [from, to). */
+static void edge_add(struct mr_draft *draft, const struct mr_draft_gap *gap, uint32_t from,
+                     uint32_t to, bool own) {
+  uint64_t pages = draft->pages[gap->tensor];
+  books_add(draft->usage, draft->op_count, from, to, own ? pages : 0 - pages);
+}
+
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
   MR_ASSERT(release_op > gap->after_op && release_op <= gap->fetch_op);
-  hole_add(draft, gap, false);
+  edge_add(draft, gap, gap->release_op, release_op, true);
+  edge_add(draft, gap, release_op, gap->release_op, false);
   gap->release_op = release_op;
-  hole_add(draft, gap, true);
 }
 
 void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
   MR_ASSERT(fetch_op >= gap->release_op && fetch_op <= gap->before_op);
-  hole_add(draft, gap, false);
+  edge_add(draft, gap, fetch_op, gap->fetch_op, true);
+  edge_add(draft, gap, gap->fetch_op, fetch_op, false);
   gap->fetch_op = fetch_op;
-  hole_add(draft, gap, true);
 }
 
 void mr_draft_widen(struct mr_draft *draft) {

@@ -50,6 +50,8 @@ struct mr_draft {
   uint64_t limit_pages; /* of the device, without the small arena */
   uint64_t host_limit_pages;
   uint64_t nvme_limit_units;
+  double lookahead_seconds; /* what the search found best for schedules of this draft */
+  uint64_t spare_pages;
   bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
 
   uint64_t *usage;      /* device pages at each op */
@@ -129,10 +131,12 @@ MR_CHECK_RESULT mr_status mr_draft_pack_small(struct mr_draft *draft);
 
 /*
  * Evicts until every op fits, by the bytes that a gap takes off crowded ops for each second of
- * moves, then keeps again what turned out not to be needed. False: no choice was found.
+ * moves, then keeps again what turned out not to be needed. Where it can, spare_pages of the limit
+ * are left free, so that moves have room to run ahead and behind. False: no choice was found.
  * MR_NO_MEMORY.
  */
-MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, bool *fits_out);
+MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages,
+                                          bool *fits_out);
 
 /*
  * Sweeps forward through `laps` steps: ops, evictions and fetches run as the queues would run them,
@@ -147,6 +151,10 @@ MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t lap
 
 /* Chooses, schedules, and improves by at most problem->search_rounds trials. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
+
+/* Makes a draft fit again after its limit was lowered, with as few changes as it can.
+ * MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out);
 
 /*
  * Interval colouring. Items are stays on a line of op_count ops; last_op >= op_count means that the

@@ -17,6 +17,7 @@
 #define MOST_WASTE_PER_TEN 0.03
 #define MOST_PAGE_SIZES    10u
 #define REPAIR_ROUNDS      6u
+#define COLOURING_PART     96u /* about 1 % of the pages is kept back for colouring */
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -88,13 +89,16 @@ static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_ch
   return count;
 }
 
-/* One draft under the draft's limits, lowered where its colouring fits too. */
-static mr_status attempt(struct mr_draft *draft, uint64_t page_limit, struct mr_program_plan *plan,
-                         bool *fits_out, uint64_t *pages_out) {
-  mr_draft_reset(draft);
-  mr_status status = mr_draft_search(draft, fits_out);
-  *pages_out = 0;
-  if (status == MR_OK && *fits_out) {
+/* A draft under the draft's limits, lowered where its colouring fits too. */
+static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limit,
+                         struct mr_program_plan *plan, uint64_t *pages_out) {
+  bool fits = false;
+  if (!repair) {
+    mr_draft_reset(draft);
+  }
+  mr_status status = repair ? mr_draft_repair(draft, &fits) : mr_draft_search(draft, &fits);
+  *pages_out = UINT64_MAX;
+  if (status == MR_OK && fits) {
     status = mr_draft_lower(draft, page_limit, plan, pages_out);
   }
   return status;
@@ -102,29 +106,31 @@ static mr_status attempt(struct mr_draft *draft, uint64_t page_limit, struct mr_
 
 /*
  * Decides and lowers under a limit in pages. Stays that go round the end of the step can make
- * colouring need more pages than are ever in use; then the limit is tightened by the excess, and in
- * the end such stays are given up, which always colours.
+ * colouring need a few pages more than are ever in use; so a little is kept back, and what is
+ * missing still is taken off the limit and the draft repaired. In the end such stays are given up,
+ * which always colours.
  */
 static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
                              struct mr_program_plan *plan, bool *fits_out) {
-  bool fits = true;
   uint64_t pages = 0;
-  uint64_t limit = page_limit;
-  for (uint32_t round = 0; round < REPAIR_ROUNDS && fits; round++) {
-    draft->limit_pages = limit;
-    mr_status status = attempt(draft, page_limit, plan, &fits, &pages);
-    if (status != MR_OK || (fits && pages <= page_limit)) {
-      *fits_out = fits;
+  mr_draft_reset(draft);
+  bool all_kept = mr_draft_peak(draft) <= page_limit;
+  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
+  for (uint32_t round = 0; round < REPAIR_ROUNDS && pages != UINT64_MAX; round++) {
+    mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
+    if (status != MR_OK || pages <= page_limit) {
+      *fits_out = status == MR_OK;
       return status;
     }
-    uint64_t excess = fits ? pages - page_limit : 0;
-    limit = excess < limit ? limit - excess : 0;
+    uint64_t excess = pages - page_limit;
+    draft->limit_pages -= mr_min_u64(excess, draft->limit_pages);
   }
   draft->limit_pages = page_limit;
   draft->line_only = true;
-  mr_status status = attempt(draft, page_limit, plan, fits_out, &pages);
+  mr_status status = attempt(draft, false, page_limit, plan, &pages);
   draft->line_only = false;
-  MR_ASSERT(status != MR_OK || !*fits_out || pages <= page_limit);
+  MR_ASSERT(status != MR_OK || pages == UINT64_MAX || pages <= page_limit);
+  *fits_out = pages <= page_limit;
   return status;
 }
 

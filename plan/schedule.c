@@ -42,13 +42,16 @@ struct sweep {
   double *blame_seconds;
   struct fetch_lane fetch[2];
   struct evict_lane evict[2];
-  uint32_t *opens;       /* gaps by the op that opens them */
-  uint32_t *first_opens; /* op_count + 1 */
-  uint64_t *opened_at;   /* for each gap: the unrolled op that opened it last */
-  bool *leaving;         /* for each gap: its move out is not over */
-  uint32_t *needed;      /* for each op: fetches it waits for */
-  uint32_t *arrived;     /* for each op: fetches of this lap that are over */
-  uint64_t op;           /* unrolled: running or next */
+  uint32_t *opens;        /* gaps by the op that opens them */
+  uint32_t *first_opens;  /* op_count + 1 */
+  uint64_t *opened_at;    /* for each gap: the unrolled op that opened it last */
+  bool *leaving;          /* for each gap: its move out is not over */
+  bool *open;             /* for each gap: opened, and its fetch has not started */
+  uint32_t *last_release; /* for each gap: the ends of its hole on the lap before */
+  uint32_t *last_fetch;
+  uint32_t *needed;  /* for each op: fetches it waits for */
+  uint32_t *arrived; /* for each op: fetches of this lap that are over */
+  uint64_t op;       /* unrolled: running or next */
   bool running;
   bool crowded; /* the next op waits for pages of evictions */
   double op_remaining_seconds;
@@ -122,6 +125,9 @@ static void sweep_fini(struct sweep *sweep) {
   free(sweep->first_opens);
   free(sweep->opened_at);
   free(sweep->leaving);
+  free(sweep->open);
+  free(sweep->last_release);
+  free(sweep->last_fetch);
   free(sweep->needed);
   free(sweep->arrived);
 }
@@ -144,6 +150,11 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   sweep->first_opens = mr_allocate(sweep->n + 1ull, sizeof *sweep->first_opens);
   sweep->opened_at = mr_allocate(gaps, sizeof *sweep->opened_at);
   sweep->leaving = mr_allocate(gaps, sizeof *sweep->leaving);
+  sweep->open = mr_allocate(gaps, sizeof *sweep->open);
+  sweep->last_release = mr_allocate(gaps, sizeof *sweep->last_release);
+  sweep->last_fetch = mr_allocate(gaps, sizeof *sweep->last_fetch);
+  failed =
+      failed || sweep->open == NULL || sweep->last_release == NULL || sweep->last_fetch == NULL;
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
   sweep->arrived = mr_allocate(sweep->n + 1ull, sizeof *sweep->arrived);
   if (failed || sweep->opens == NULL || sweep->first_opens == NULL || sweep->opened_at == NULL ||
@@ -228,6 +239,9 @@ static void finish_op(struct sweep *sweep) {
   for (uint32_t i = sweep->first_opens[k]; i < sweep->first_opens[k + 1]; i++) {
     uint32_t gap = sweep->opens[i];
     struct mr_draft_gap *g = &draft->gaps[gap];
+    sweep->last_release[gap] = g->release_op;
+    sweep->last_fetch[gap] = g->fetch_op;
+    sweep->open[gap] = true;
     mr_draft_set_fetch(draft, gap, g->before_op);
     mr_draft_set_release(draft, gap, g->after_op + 1);
     sweep->opened_at[gap] = sweep->op;
@@ -297,6 +311,7 @@ static bool try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
       return false;
     }
     if (try_claim(sweep, gap, needed_at)) {
+      sweep->open[gap] = false;
       lane->started_laps[item] = lap + 1;
       lane->active = u;
       lane->busy = true;
@@ -381,6 +396,31 @@ static void advance(struct sweep *sweep) {
   }
 }
 
+/*
+ * The sweep stops between two steps, where some gaps are open: how far their holes will be narrowed
+ * is not known yet, so they are narrowed as they were on the lap before.
+ */
+static void settle(struct sweep *sweep) {
+  struct mr_draft *draft = sweep->draft;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    struct mr_draft_gap *gap = &draft->gaps[i];
+    if (!sweep->open[i]) continue;
+    uint64_t pages = draft->pages[gap->tensor];
+    uint32_t release = gap->release_op;
+    while (release < sweep->last_release[i] && release < gap->fetch_op &&
+           mr_draft_has_room(draft, release, release + 1, pages)) {
+      release++;
+    }
+    mr_draft_set_release(draft, i, release);
+    uint32_t fetch = gap->fetch_op;
+    while (fetch > sweep->last_fetch[i] && fetch > gap->release_op &&
+           mr_draft_has_room(draft, fetch - 1, fetch, pages)) {
+      fetch--;
+    }
+    mr_draft_set_fetch(draft, i, fetch);
+  }
+}
+
 mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookahead_seconds,
                             double *blame_seconds, double *seconds_out) {
   struct sweep sweep;
@@ -401,6 +441,7 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
     }
     advance(&sweep);
   }
+  settle(&sweep);
   *seconds_out = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
   sweep_fini(&sweep);
   return MR_OK;

@@ -15,6 +15,9 @@
 #define FINAL_LAPS        3u
 #define LEAST_GAIN        1e-9 /* relative: a smaller gain is rounding */
 #define LOOKAHEAD_CHOICES 5u
+#define FIRST_LOOKAHEAD   4u
+#define SPARE_CHOICES     6u   /* 1/64 to 1/2 of the limit */
+#define GOOD_ENOUGH       1e-4 /* of the bound: no more trials */
 
 struct search {
   struct mr_draft *draft;
@@ -22,7 +25,6 @@ struct search {
   double *blame_seconds; /* of the best draft, for each gap */
   double *trial_blame;
   double best_seconds;
-  double lookahead_seconds;
   struct mr_random random;
   double bound_seconds;
 };
@@ -54,19 +56,48 @@ static mr_status measure(struct search *search, double lookahead_seconds, double
                            seconds_out);
 }
 
-static mr_status try_lookaheads(struct search *search) {
-  for (uint32_t i = 0; i < LOOKAHEAD_CHOICES; i++) {
-    double seconds = 0;
-    mr_status status = measure(search, lookahead_of(search->draft, i), &seconds);
-    if (status != MR_OK) {
-      return status;
-    }
-    if (seconds < search->best_seconds * (1 - LEAST_GAIN)) {
-      search->lookahead_seconds = lookahead_of(search->draft, i);
-      accept(search, seconds);
-    }
+/* Measures the draft with one lookahead and keeps it where it is the best so far. */
+static mr_status try_lookahead(struct search *search, uint32_t choice, uint64_t spare_pages) {
+  struct mr_draft *draft = search->draft;
+  double seconds = 0;
+  double lookahead_seconds = lookahead_of(draft, choice);
+  mr_status status = measure(search, lookahead_seconds, &seconds);
+  if (status == MR_OK && seconds < search->best_seconds * (1 - LEAST_GAIN)) {
+    draft->lookahead_seconds = lookahead_seconds;
+    draft->spare_pages = spare_pages;
+    accept(search, seconds);
   }
-  return MR_OK;
+  return status;
+}
+
+static bool good_enough(const struct search *search) {
+  return search->best_seconds <= search->bound_seconds * (1 + GOOD_ENOUGH);
+}
+
+/* Drafts that leave more and more of the limit free for moves in flight; then other lookaheads for
+ * the best of them. */
+static mr_status try_spares(struct search *search) {
+  struct mr_draft *draft = search->draft;
+  mr_status status = try_lookahead(search, FIRST_LOOKAHEAD, 0);
+  uint32_t worse = 0;
+  for (uint32_t i = 0; i < SPARE_CHOICES && status == MR_OK && worse < 2; i++) {
+    uint64_t spare = draft->limit_pages >> (SPARE_CHOICES - i);
+    bool fits = false;
+    if (good_enough(search) || spare == 0) continue;
+    double before = search->best_seconds;
+    mr_draft_reset(draft);
+    status = mr_draft_choose(draft, spare, &fits);
+    if (status == MR_OK && fits) {
+      status = try_lookahead(search, FIRST_LOOKAHEAD, spare);
+    }
+    worse = search->best_seconds < before ? 0 : worse + 1;
+  }
+  for (uint32_t i = 0; i < LOOKAHEAD_CHOICES && status == MR_OK; i++) {
+    if (good_enough(search)) break;
+    mr_draft_restore(draft, &search->best);
+    status = try_lookahead(search, i, draft->spare_pages);
+  }
+  return status;
 }
 
 /* Draws a gap that moves: with even odds by blame, else any. UINT32_MAX: none. */
@@ -153,7 +184,7 @@ static mr_status change(struct search *search, bool *changed_out) {
     (void)evict_another(search);
   }
   bool fits = false;
-  mr_status status = mr_draft_choose(draft, &fits);
+  mr_status status = mr_draft_choose(draft, draft->spare_pages, &fits);
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     draft->gaps[i].locked = false;
   }
@@ -164,12 +195,12 @@ static mr_status change(struct search *search, bool *changed_out) {
 static mr_status search_rounds(struct search *search) {
   struct mr_draft *draft = search->draft;
   for (uint32_t round = 0; round < draft->problem->search_rounds; round++) {
-    if (search->best_seconds <= search->bound_seconds * (1 + 1e-4)) break;
+    if (good_enough(search)) break;
     bool changed = false;
     double seconds = 0;
     mr_status status = change(search, &changed);
     if (status == MR_OK && changed) {
-      status = measure(search, search->lookahead_seconds, &seconds);
+      status = measure(search, draft->lookahead_seconds, &seconds);
     }
     if (status != MR_OK) {
       return status;
@@ -185,22 +216,30 @@ static mr_status search_rounds(struct search *search) {
 
 static mr_status improve(struct search *search) {
   struct mr_draft *draft = search->draft;
-  mr_status status = try_lookaheads(search);
+  mr_status status = try_spares(search);
+  mr_draft_restore(draft, &search->best);
+  if (status == MR_OK) {
+    status = search_rounds(search);
+  }
+  mr_draft_restore(draft, &search->best);
   if (status != MR_OK) {
     return status;
   }
-  mr_draft_restore(draft, &search->best);
-  status = search_rounds(search);
-  if (status != MR_OK) {
-    return status;
-  }
-  mr_draft_restore(draft, &search->best);
   double seconds = 0;
-  return mr_draft_schedule(draft, FINAL_LAPS, search->lookahead_seconds, NULL, &seconds);
+  return mr_draft_schedule(draft, FINAL_LAPS, draft->lookahead_seconds, NULL, &seconds);
+}
+
+mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out) {
+  double seconds = 0;
+  mr_status status = mr_draft_choose(draft, draft->spare_pages, fits_out);
+  if (status != MR_OK || !*fits_out) {
+    return status;
+  }
+  return mr_draft_schedule(draft, FINAL_LAPS, draft->lookahead_seconds, NULL, &seconds);
 }
 
 mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out) {
-  mr_status status = mr_draft_choose(draft, fits_out);
+  mr_status status = mr_draft_choose(draft, 0, fits_out);
   if (status != MR_OK || !*fits_out) {
     return status;
   }
