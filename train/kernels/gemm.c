@@ -177,6 +177,10 @@ struct gemm gemm_part(const struct gemm *g, uint64_t row, uint64_t column, uint6
   return part;
 }
 
+static double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
 static uint64_t divide_up(uint64_t a, uint64_t b) {
   return (a + b - 1) / b;
 }
@@ -201,8 +205,10 @@ struct gemm_tiling gemm_tile(uint64_t rows, uint64_t columns, uint32_t threads) 
       double total = (double)rows * (double)columns + PACKING * (double)(rows * across) +
                      PACKING * (double)(columns * down);
       double tile = ((double)height + PACKING) * ((double)width + PACKING);
-      /* Threads share the work; the last tile keeps one of them while others wait. */
-      double time = total / threads + tile * (threads - 1) / threads / 4;
+      uint64_t rounds = divide_up(down * across, threads);
+      /* Whole tiles on the busiest thread, and one more now and then where others compute too. */
+      double time =
+          larger(total / threads, tile * (double)rounds) + tile * (threads - 1) / threads / 4;
       if (best.count == 0 || time < best_time) {
         best_time = time;
         best = (struct gemm_tiling){height, width, across, (uint32_t)(down * across)};

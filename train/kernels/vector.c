@@ -10,6 +10,10 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #define LANES 16u
 
 typedef float vec __attribute__((vector_size(64)));
@@ -56,17 +60,29 @@ LEAF vec splat(float x) {
   return x - (vec){0};
 }
 
-LEAF vec select(ivec mask, vec yes, vec no) {
+LEAF vec pick(ivec mask, vec yes, vec no) {
   return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
 }
 
+/* a < b ? a : b and a > b ? a : b in each lane; compilers do not find AVX-512's instruction for it.
+ */
+#if defined(__AVX512F__)
 LEAF vec smaller(vec a, vec b) {
-  return select(a < b, a, b);
+  return (vec)_mm512_min_ps((__m512)a, (__m512)b);
 }
 
 LEAF vec larger(vec a, vec b) {
-  return select(a > b, a, b);
+  return (vec)_mm512_max_ps((__m512)a, (__m512)b);
 }
+#else
+LEAF vec smaller(vec a, vec b) {
+  return pick(a < b, a, b);
+}
+
+LEAF vec larger(vec a, vec b) {
+  return pick(a > b, a, b);
+}
+#endif
 
 /* All ones in the first `lanes` lanes. */
 LEAF ivec first_lanes(size_t lanes) {
@@ -97,25 +113,23 @@ LEAF float largest_lane(vec x) {
 
 /*
  * exp by Cephes' expf (S. Moshier, netlib cephes/single/expf.c): x = n ln 2 + r, a polynomial in r,
- * then 2^n through the exponent's bits; within 2 ulp. Below the smallest normal number it is 0,
- * above the largest it stays there.
+ * then 2^n added to the exponent's bits; within 2 ulp from -86.6 to 88. Below it stays at
+ * exp(-86.6), 2.5e-38, which no sum of ours can see; none of ours goes above.
  */
 LEAF vec vec_exp(vec x) {
-  const float low = -87.33654f, high = 88.376259f;
   const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
-  ivec normal = ~(x < low);
-  vec clamped = smaller(larger(x, splat(low)), splat(high));
-  vec n = (clamped * 1.44269504088896341f + round_magic) - round_magic;
-  vec r = clamped - n * 0.693359375f;
+  x = larger(x, splat(-86.6f));
+  vec shifted = x * 1.44269504088896341f + round_magic; /* its low bits hold n */
+  vec n = shifted - round_magic;
+  vec r = x - n * 0.693359375f;
   r = r - n * -2.12194440e-4f;
   vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
   y = y * r + 8.3334519073e-3f;
   y = y * r + 4.1665795894e-2f;
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
-  y = y * (r * r) + r + 1.0f;
-  ivec exponent = (__builtin_convertvector(n, ivec) + 127) << 23;
-  return (vec)((ivec)(y * (vec)exponent) & normal);
+  y = y * (r * r) + (r + 1.0f);
+  return (vec)((ivec)y + ((ivec)shifted << 23));
 }
 
 static void add(float *y, const float *a, const float *b, size_t count) {
@@ -268,7 +282,7 @@ static float attention_row(float *scores, const struct vector_attention_row *row
   vec top = splat(scores[0]);
   for (size_t i = 0; i < row->valid; i += LANES) {
     size_t lanes = part(row->valid, i);
-    top = larger(top, select(first_lanes(lanes), load(scores + i, lanes), top));
+    top = larger(top, pick(first_lanes(lanes), load(scores + i, lanes), top));
   }
   float largest = largest_lane(top);
   vec sum = {0};
@@ -301,7 +315,7 @@ static float sum_of_exponentials(const float *x, size_t count, float *largest_ou
   vec top = splat(x[0]);
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    top = larger(top, select(first_lanes(lanes), load(x + i, lanes), top));
+    top = larger(top, pick(first_lanes(lanes), load(x + i, lanes), top));
   }
   float largest = largest_lane(top);
   vec sum = {0};
@@ -320,8 +334,8 @@ static void softmax_scaled(float *x, size_t count, float lse, float factor) {
   }
 }
 
-/* Far enough ahead to cover a memory access at 28 bytes a parameter; measured by bench/adamw. */
-#define ADAMW_PREFETCH_FLOATS 256
+/* Six lines ahead: 2 to 3 % over none, while 256 floats already lose a tenth (bench/adamw). */
+#define ADAMW_PREFETCH_FLOATS 96
 
 static void adamw(const struct vector_adamw *a) {
   for (size_t i = 0; i < a->count; i += LANES) {
