@@ -232,6 +232,51 @@ static void test_destroy_in_flight(void **state) {
   }
 }
 
+/* Every chunk of the capacity can be used, however the free ones lie on the paths. */
+static void test_last_chunk(void **state) {
+  (void)state;
+  enum { ALL = 30 };
+  struct mr_store_options options = test_options(TEST_DIRECTORIES, ALL);
+  options.path_weights[0] = 5;
+  options.path_weights[1] = 2;
+  options.path_weights[2] = 1;
+  struct mr_store *store = NULL;
+  assert_int_equal(mr_store_create(&options, &store), MR_OK);
+  assert_int_equal(store->lane_count, TEST_DIRECTORIES);
+  assert_true(store->lanes[0].chunk_count > store->lanes[1].chunk_count);
+  uint8_t *data = test_memory(ALL * CHUNK);
+  uint8_t *back = test_memory(ALL * CHUNK);
+  test_fill(data, ALL * CHUNK, 0, 9);
+  uint32_t small[ALL];
+  uint32_t large = 0;
+  for (uint32_t i = 0; i < ALL; i++) {
+    assert_int_equal(mr_store_extent_create(store, CHUNK, "small", &small[i]), MR_OK);
+    assert_int_equal(test_move(store, small[i], true, 0, CHUNK, data + i * CHUNK), MR_OK);
+  }
+  for (uint32_t i = 0; i < ALL; i += 2) {
+    mr_store_extent_destroy(store, small[i]);
+  }
+  uint64_t bytes = ALL / 2 * CHUNK;
+  assert_int_equal(mr_store_extent_create(store, bytes + 1, "too large", &large), MR_NO_SPACE);
+  assert_int_equal(mr_store_extent_create(store, bytes, "large", &large), MR_OK);
+  assert_int_equal(test_move(store, large, true, 0, bytes, data), MR_OK);
+  for (uint32_t i = 1; i < ALL; i += 2) {
+    assert_int_equal(test_move(store, small[i], false, 0, CHUNK, back), MR_OK);
+    assert_memory_equal(back, data + i * CHUNK, CHUNK);
+    mr_store_extent_destroy(store, small[i]);
+  }
+  assert_int_equal(test_move(store, large, false, 0, bytes, back), MR_OK);
+  assert_memory_equal(back, data, bytes);
+  mr_store_extent_destroy(store, large);
+  assert_int_equal(mr_store_extent_create(store, ALL * CHUNK, "all", &large), MR_OK);
+  assert_int_equal(test_move(store, large, true, 0, ALL * CHUNK, data), MR_OK);
+  assert_int_equal(test_move(store, large, false, 0, ALL * CHUNK, back), MR_OK);
+  assert_memory_equal(back, data, ALL * CHUNK);
+  mr_store_destroy(store);
+  free(back);
+  free(data);
+}
+
 static void test_two_stores_on_one_path(void **state) {
   (void)state;
   struct mr_store_options options = test_options(1, 8);
@@ -438,6 +483,7 @@ int main(void) {
       cmocka_unit_test(test_random_transfers),
       cmocka_unit_test(test_many_at_once),
       cmocka_unit_test(test_destroy_in_flight),
+      cmocka_unit_test(test_last_chunk),
       cmocka_unit_test(test_two_stores_on_one_path),
       cmocka_unit_test(test_bad_requests),
       cmocka_unit_test(test_bad_options),
