@@ -19,7 +19,7 @@
 #define BUDGET_PART   4u /* of the footprint: device and host together */
 #define HOST_PART     8u /* of that budget: the host */
 #define ENDLESS_STEPS 1000000000ull
-#define BUDGET_UNIT   (1ull << 20)
+#define BUDGET_UNIT   (1ull << 16)
 
 enum { FREE = 0, TIGHT = 1, KIND_COUNT = 2 };
 

@@ -84,7 +84,7 @@ class Bench(harness.Case):
                          ["memory copy", "memory add in place", "machine"])
 
     def test_offload(self):
-        outcome = harness.run("bench", "offload", "--json", "--rounds", "2", *TINY, "--layers", "4",
+        outcome = harness.run("bench", "offload", "--json", "--rounds", "2", *TINY, "--layers", "6", "--width", "128",
                               *harness.nvme())
         self.assert_status(outcome, 0)
         event = outcome.events("bench")[0]
