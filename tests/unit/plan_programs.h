@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs and machines for the tests of plan/. */
+#ifndef MEMRUN_TESTS_PLAN_PROGRAMS_H
+#define MEMRUN_TESTS_PLAN_PROGRAMS_H
+
+#include "base/base.h"
+#include "plan/plan.h"
+
+/* A tensor or an op that must be accepted. Operands are lists that end with MR_NO_TENSOR. */
+mr_tensor_id plan_add_tensor(struct mr_graph *graph, mr_role role, uint64_t bytes);
+mr_op_id plan_add_op(struct mr_graph *graph, const mr_tensor_id *inputs,
+                     const mr_tensor_id *outputs, uint64_t scratch_bytes);
+
+/* A random program: ops that read, write and change tensors of all roles and sizes. */
+struct mr_graph *plan_random_graph(struct mr_random *random, uint32_t most_ops,
+                                   uint64_t most_bytes);
+
+/* A transformer's step: forward, backward and update of `layers` layers, with `per_layer`
+ * parameters each. */
+struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                     uint64_t activation_bytes);
+
+/* Pages of 4 KiB, no budgets, links of 1 MB/s and 1 us; op_seconds are left to be set. */
+void plan_problem_init(struct mr_plan_problem *problem, const struct mr_graph *graph);
+
+/* The same time for every op; the caller frees it. */
+double *plan_op_seconds(const struct mr_graph *graph, double seconds);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/ over random programs and budgets: every plan is checked by the verifier and counted anew.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit/plan_programs.h"
+
+#define ROUNDS 400u
+
+static uint64_t environment_u64(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+struct draw {
+  uint64_t seed;
+  struct mr_graph *graph;
+  double *op_seconds;
+  struct mr_plan_problem problem;
+};
+
+static void draw_init(struct draw *draw, uint64_t seed) {
+  struct mr_random random;
+  mr_random_init(&random, seed);
+  uint32_t ops = 2u << mr_random_below(&random, 6);
+  draw->seed = seed;
+  draw->graph = plan_random_graph(&random, ops, 256 * MR_KIB);
+  plan_problem_init(&draw->problem, draw->graph);
+  draw->op_seconds = plan_op_seconds(draw->graph, 1e-3);
+  draw->problem.op_seconds = draw->op_seconds;
+  for (uint32_t k = 0; k < mr_graph_op_count(draw->graph); k++) {
+    draw->op_seconds[k] = 1e-3 * mr_random_unit(&random);
+  }
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    draw->problem.link[l].bytes_per_second = 1e8 * (0.1 + mr_random_unit(&random));
+  }
+  if (mr_random_below(&random, 2) == 0) {
+    draw->problem.nvme_mixed_bytes_per_second =
+        draw->problem.link[MR_LINK_NVME_READ].bytes_per_second;
+  }
+  if (mr_random_below(&random, 4) == 0) {
+    draw->problem.page_bytes = 0;
+  }
+  draw->problem.search_rounds = (uint32_t)mr_random_below(&random, 20);
+  uint64_t host[] = {0, mr_random_below(&random, 4 * MR_MIB), UINT64_MAX, UINT64_MAX};
+  uint64_t nvme[] = {0, mr_random_below(&random, 8 * MR_MIB), UINT64_MAX, UINT64_MAX};
+  draw->problem.budget_bytes[MR_TIER_HOST] = host[mr_random_below(&random, 4)];
+  draw->problem.budget_bytes[MR_TIER_NVME] = nvme[mr_random_below(&random, 4)];
+}
+
+static void draw_fini(struct draw *draw) {
+  free(draw->op_seconds);
+  mr_graph_destroy(draw->graph);
+}
+
+static struct mr_program_plan *plan_under(struct draw *draw, uint64_t device_bytes) {
+  struct mr_program_plan *plan = NULL;
+  draw->problem.budget_bytes[MR_TIER_DEVICE] = device_bytes;
+  assert_int_equal(mr_program_plan_make(&draw->problem, &plan), MR_OK);
+  return plan;
+}
+
+static bool covers(const struct mr_instance *instance, uint32_t op) {
+  if (instance->always) {
+    return true;
+  }
+  return instance->first_op <= instance->last_op
+             ? op >= instance->first_op && op <= instance->last_op
+             : op >= instance->first_op || op <= instance->last_op;
+}
+
+/* Counts the pages at each op from the instances alone. */
+static void check_usage(const struct draw *draw, const struct mr_program_plan *plan) {
+  uint64_t peak = 0;
+  for (uint32_t k = 0; k < mr_graph_op_count(draw->graph); k++) {
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < plan->instance_count; i++) {
+      const struct mr_instance *instance = &plan->instances[i];
+      pages += covers(instance, k) ? instance->page_count : 0;
+    }
+    peak = mr_max_u64(peak, pages);
+  }
+  uint64_t bytes = plan->small_bytes + plan->device_page_count * plan->page_bytes;
+  assert_true(peak <= plan->device_page_count);
+  assert_true(bytes <= draw->problem.budget_bytes[MR_TIER_DEVICE]);
+  assert_true(plan->host_page_count * plan->page_bytes <= draw->problem.budget_bytes[MR_TIER_HOST]);
+  assert_true(plan->nvme_bytes <= draw->problem.budget_bytes[MR_TIER_NVME]);
+  assert_true(plan->step_seconds >= plan->bound_seconds * (1 - 1e-9));
+}
+
+static void check_plan(struct draw *draw, struct mr_program_plan *plan) {
+  check_usage(draw, plan);
+  if (mr_program_plan_verify(&draw->problem, plan) != MR_OK) {
+    fail_msg("seed %llu: the verifier refuses the plan", (unsigned long long)draw->seed);
+  }
+}
+
+static void check_same_stays(const struct mr_program_plan *a, const struct mr_program_plan *b) {
+  for (uint32_t i = 0; i < a->instance_count; i++) {
+    const struct mr_instance *left = &a->instances[i];
+    const struct mr_instance *right = &b->instances[i];
+    assert_int_equal(left->tensor, right->tensor);
+    assert_int_equal(left->first_op, right->first_op);
+    assert_int_equal(left->last_op, right->last_op);
+    assert_int_equal(left->small_offset, right->small_offset);
+    assert_int_equal(left->first_page, right->first_page);
+    assert_int_equal(left->page_count, right->page_count);
+  }
+}
+
+static void check_same(const struct mr_program_plan *a, const struct mr_program_plan *b) {
+  assert_int_equal(a->instance_count, b->instance_count);
+  check_same_stays(a, b);
+  assert_memory_equal(a->pages, b->pages, a->page_entry_count * sizeof *a->pages);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    assert_int_equal(a->instruction_count[q], b->instruction_count[q]);
+    for (uint32_t i = 0; i < a->instruction_count[q]; i++) {
+      const struct mr_instruction *left = &a->instructions[q][i];
+      const struct mr_instruction *right = &b->instructions[q][i];
+      assert_int_equal(left->instance, right->instance);
+      assert_int_equal(left->slot, right->slot);
+      assert_int_equal(left->wait_count, right->wait_count);
+      assert_true(left->start_seconds == right->start_seconds);
+    }
+  }
+  assert_int_equal(a->wait_count, b->wait_count);
+}
+
+/* With all the memory there is, nothing moves. */
+static uint64_t check_unlimited(struct draw *draw) {
+  struct mr_program_plan *plan = plan_under(draw, UINT64_MAX);
+  assert_true(plan->fits);
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    assert_int_equal(plan->moved_bytes[l], 0);
+  }
+  uint64_t footprint = plan->footprint_bytes;
+  assert_int_equal(plan->small_bytes + plan->device_page_count * plan->page_bytes, footprint);
+  check_plan(draw, plan);
+  mr_program_plan_destroy(plan);
+  return footprint;
+}
+
+static uint64_t check_smallest(struct draw *draw) {
+  struct mr_program_plan *plan = plan_under(draw, 0);
+  if (plan->fits) {
+    mr_program_plan_destroy(plan);
+    return 0;
+  }
+  uint64_t smallest = plan->smallest_device_bytes;
+  mr_program_plan_destroy(plan);
+  plan = plan_under(draw, smallest);
+  if (!plan->fits) {
+    fail_msg("seed %llu: %llu bytes should do", (unsigned long long)draw->seed,
+             (unsigned long long)smallest);
+  }
+  check_plan(draw, plan);
+  mr_program_plan_destroy(plan);
+  plan = plan_under(draw, smallest - 1);
+  if (plan->fits) {
+    fail_msg("seed %llu: less than %llu bytes do too", (unsigned long long)draw->seed,
+             (unsigned long long)smallest);
+  }
+  assert_int_equal(plan->smallest_device_bytes, smallest);
+  mr_program_plan_destroy(plan);
+  return smallest;
+}
+
+struct tally {
+  uint32_t plans, slower, moved;
+  double worst;
+};
+
+static void check_between(struct draw *draw, uint64_t smallest, uint64_t footprint,
+                          struct tally *tally) {
+  double before = 0;
+  for (uint32_t i = 0; i <= 4; i++) {
+    uint64_t room = footprint > smallest ? footprint - smallest : 0;
+    struct mr_program_plan *plan = plan_under(draw, smallest + room * i / 4);
+    struct mr_program_plan *again = plan_under(draw, smallest + room * i / 4);
+    assert_true(plan->fits == again->fits);
+    if (plan->fits) {
+      check_plan(draw, plan);
+      check_same(plan, again);
+      tally->plans++;
+      tally->moved +=
+          plan->moved_bytes[MR_LINK_HOST_TO_DEVICE] + plan->moved_bytes[MR_LINK_NVME_READ] > 0;
+      if (before > 0 && plan->step_seconds > before * 1.001) {
+        tally->slower++;
+        double ratio = plan->step_seconds / before;
+        tally->worst = ratio > tally->worst ? ratio : tally->worst;
+      }
+      before = plan->step_seconds;
+    }
+    mr_program_plan_destroy(plan);
+    mr_program_plan_destroy(again);
+  }
+}
+
+static void random_plans_hold(void **state) {
+  (void)state;
+  uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
+  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS);
+  struct tally tally = {0};
+  print_message("seeds %llu to %llu\n", (unsigned long long)first,
+                (unsigned long long)(first + rounds - 1));
+  for (uint64_t seed = first; seed < first + rounds; seed++) {
+    struct draw draw;
+    draw_init(&draw, seed);
+    uint64_t footprint = check_unlimited(&draw);
+    uint64_t smallest = check_smallest(&draw);
+    check_between(&draw, smallest, footprint, &tally);
+    draw_fini(&draw);
+  }
+  print_message("%u plans, %u with moves; %u slower than with less memory, at worst %.3f times\n",
+                tally.plans, tally.moved, tally.slower, tally.worst);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_plans_hold),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
