@@ -92,6 +92,15 @@ static mr_status reserve(struct mr_device *device) {
   return MR_OK;
 }
 
+static void cpu_abandon(struct mr_device *device) {
+  if (device == NULL) {
+    return;
+  }
+  free(device->pages);
+  free(device->range_offsets);
+  free(device);
+}
+
 static void cpu_destroy(struct mr_device *device) {
   if (device == NULL) {
     return;
@@ -101,9 +110,7 @@ static void cpu_destroy(struct mr_device *device) {
   }
   mr_memory_unmap(&device->pool);
   mr_memory_unmap(&device->small);
-  free(device->pages);
-  free(device->range_offsets);
-  free(device);
+  cpu_abandon(device);
 }
 
 static mr_status fill(struct mr_device *device, const struct mr_device_config *config) {
@@ -259,6 +266,7 @@ const struct mr_device_ops mr_device_cpu = {
     .query = cpu_query,
     .create = cpu_create,
     .destroy = cpu_destroy,
+    .abandon = cpu_abandon,
     .range_address = cpu_range_address,
     .small_address = cpu_small_address,
     .bind = cpu_bind,

@@ -76,6 +76,9 @@ struct mr_device_ops {
    * MR_UNSUPPORTED where more pages are asked for than the kernel can map one by one. */
   mr_status (*create)(const struct mr_device_config *config, struct mr_device **device_out);
   void (*destroy)(struct mr_device *device);
+  /* As destroy, but the memory stays where it is until the process ends: something outside still
+   * touches it. */
+  void (*abandon)(struct mr_device *device);
 
   /* The first address of a range (page aligned), and of the small arena. Never change. */
   void *(*range_address)(const struct mr_device *device, uint32_t range);

@@ -147,8 +147,10 @@ mr_status mr_tiers_init(struct mr_run *run) {
 void mr_tiers_fini(struct mr_run *run) {
   mr_store_destroy(run->store);
   mr_memory_unmap(&run->host);
-  /* An input or output that is stuck in the kernel may still touch its memory. */
-  if (run->store == NULL || run->status != MR_TIMEOUT) {
+  if (run->store != NULL && run->status == MR_TIMEOUT) {
+    /* What is stuck in the kernel may still touch its memory. */
+    run->device_ops->abandon(run->device);
+  } else {
     mr_memory_unmap(&run->bounce);
     run->device_ops->destroy(run->device);
   }
