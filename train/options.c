@@ -19,7 +19,7 @@ void trainer_options_init(struct trainer_options *options) {
   *options = (struct trainer_options){
       .eval_batches = DEFAULT_EVAL_SIZE,
       .steps = DEFAULT_STEPS,
-      .lr = 1e-3,
+      .lr = 3e-4,
       .min_lr = 0,
       .beta1 = 0.9,
       .beta2 = 0.95,
