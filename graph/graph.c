@@ -118,6 +118,14 @@ mr_status mr_graph_find(const struct mr_graph *graph, const char *name, mr_tenso
   return MR_OK;
 }
 
+/* A description that is shorter than this library's comes from an older header, or was not filled
+ * in. */
+static mr_status older_interface(const char *what, size_t given, size_t wanted) {
+  mr_log(MR_LOG_ERROR, "%s description: size_bytes is %zu, this library's has %zu bytes", what,
+         given, wanted);
+  return MR_INVALID;
+}
+
 static mr_status tensor_bytes(const struct mr_tensor_desc *desc, uint64_t *bytes_out) {
   uint64_t bytes = mr_dtype_bytes(desc->dtype);
   if (bytes == 0 || desc->rank > MR_MAX_RANK || (uint32_t)desc->role > MR_SCRATCH) {
@@ -140,6 +148,9 @@ static mr_status tensor_bytes(const struct mr_tensor_desc *desc, uint64_t *bytes
 mr_status mr_graph_add_tensor(struct mr_graph *graph, const struct mr_tensor_desc *desc,
                               mr_tensor_id *tensor_out) {
   mr_tensor_id taken = 0;
+  if (desc->size_bytes < sizeof *desc) {
+    return older_interface("tensor", desc->size_bytes, sizeof *desc);
+  }
   if (desc->name == NULL || desc->name[0] == '\0' ||
       mr_graph_find(graph, desc->name, &taken) == MR_OK) {
     mr_log(MR_LOG_ERROR, "tensor '%s': the name is empty or taken",
@@ -213,6 +224,9 @@ static mr_status operands_check(const struct mr_graph *graph, const struct mr_op
 
 static mr_status op_check(const struct mr_graph *graph, const struct mr_op_desc *desc) {
   bool callback = false;
+  if (desc->size_bytes < sizeof *desc) {
+    return older_interface("op", desc->size_bytes, sizeof *desc);
+  }
   for (uint32_t i = 0; i < MR_BACKEND_COUNT; i++) {
     callback = callback || desc->run[i] != NULL;
   }

@@ -127,8 +127,8 @@ MR_API MR_CHECK_RESULT mr_status mr_graph_create(struct mr_graph **graph_out);
 MR_API void mr_graph_destroy(struct mr_graph *graph);
 
 /*
- * Adds a tensor. MR_INVALID: a name that is empty or taken, a shape with a 0, more than 2^62 bytes;
- * MR_NO_MEMORY.
+ * Adds a tensor. MR_INVALID: a name that is empty or taken, a shape with a 0, more than 2^48 bytes,
+ * size_bytes below that of this header's description; MR_NO_MEMORY.
  */
 MR_API MR_CHECK_RESULT mr_status mr_graph_add_tensor(struct mr_graph *graph,
                                                      const struct mr_tensor_desc *desc,
@@ -137,8 +137,8 @@ MR_API MR_CHECK_RESULT mr_status mr_graph_add_tensor(struct mr_graph *graph,
 /*
  * Adds an op at the end of the program. MR_INVALID: an unknown tensor, a tensor that is read before
  * anything wrote it (inputs, parameters and states are written before the step), an input tensor
- * among the outputs, one tensor twice among the inputs or among the outputs, no callback at all;
- * MR_NO_MEMORY.
+ * among the outputs, one tensor twice among the inputs or among the outputs, no callback at all,
+ * size_bytes below that of this header's description; MR_NO_MEMORY.
  */
 MR_API MR_CHECK_RESULT mr_status mr_graph_add_op(struct mr_graph *graph,
                                                  const struct mr_op_desc *desc, mr_op_id *op_out);

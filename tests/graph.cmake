@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+memrun_unit_test(graph)
