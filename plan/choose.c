@@ -20,6 +20,7 @@
 
 struct offer {
   double cost[MR_DECISION_NVME + 1]; /* of each decision; negative: cannot be had */
+  bool full[MR_DECISION_NVME + 1];   /* its tier had no room, and only gets fuller */
 };
 
 struct chooser {
@@ -99,10 +100,10 @@ static void price_gap(struct chooser *chooser, uint32_t index) {
       !mr_draft_can_evict(chooser->draft, gap)) {
     return;
   }
-  if (problem->budget_bytes[MR_TIER_HOST] > 0) {
+  if (problem->budget_bytes[MR_TIER_HOST] > 0 && !offer->full[MR_DECISION_HOST]) {
     offer->cost[MR_DECISION_HOST] = decision_cost(chooser, index, MR_DECISION_HOST);
   }
-  if (problem->budget_bytes[MR_TIER_NVME] > 0) {
+  if (problem->budget_bytes[MR_TIER_NVME] > 0 && !offer->full[MR_DECISION_NVME]) {
     offer->cost[MR_DECISION_NVME] = decision_cost(chooser, index, MR_DECISION_NVME);
   }
 }
@@ -169,6 +170,24 @@ static bool best_offer(const struct chooser *chooser, uint32_t *gap_out, uint8_t
   return best > 0;
 }
 
+/* False where the host has no room for the gap's own time; so that deciding is not tried in vain.
+ */
+static bool host_may_hold(const struct mr_draft *draft, uint32_t index) {
+  const struct mr_draft_gap *gap = &draft->gaps[index];
+  const struct mr_draft_gap *last = &draft->gaps[draft->first_gap[gap->tensor + 1] - 1];
+  if (last->wrap && last->decision == MR_DECISION_HOST) {
+    return true;
+  }
+  uint32_t from = gap->wrap ? 0 : gap->after_op;
+  uint32_t to = gap->wrap ? draft->op_count : gap->before_op;
+  for (uint32_t k = from; k < to; k++) {
+    if (draft->host_usage[k] + draft->pages[gap->tensor] > draft->host_limit_pages) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /* On a line alone, a tensor that ever leaves also leaves round the end of the step. */
 static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t decision) {
   uint32_t last = draft->first_gap[tensor + 1] - 1;
@@ -199,7 +218,9 @@ static void evict_until_fits(struct chooser *chooser) {
     if (!best_offer(chooser, &gap, &decision)) {
       return;
     }
-    if (!mr_draft_decide(draft, gap, decision)) {
+    bool may = decision != MR_DECISION_HOST || host_may_hold(draft, gap);
+    if (!may || !mr_draft_decide(draft, gap, decision)) {
+      chooser->offers[gap].full[decision] = true;
       chooser->offers[gap].cost[decision] = -1.0;
       continue;
     }

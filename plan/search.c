@@ -32,7 +32,7 @@ struct search {
 /* How far ahead fetches look: the whole step, or less so that early fetches do not take the room of
  * late evictions. */
 static double lookahead_of(const struct mr_draft *draft, uint32_t choice) {
-  static const double parts[LOOKAHEAD_CHOICES] = {2.0, 0.25, 0.08, 0.03, 0.01};
+  static const double parts[LOOKAHEAD_CHOICES] = {2.0, 0.15, 0.04, 0.004, 0.01};
   return parts[choice] * draft->clock[draft->op_count];
 }
 

@@ -214,7 +214,7 @@ static double bound_at(const struct mr_plan_problem *problem, double bytes, doub
   if (deep > 0 && read > 0) {
     bound = fmax(bound, deep / read);
   }
-  double shared = mixed > 0 ? fmin(mixed, read + write) : read + write;
+  double shared = mixed > 0 ? fmax(fmin(mixed, read + write), fmax(read, write)) : read + write;
   if (in > 0 && out > 0 && shared + to_device + to_host > 0) {
     bound = fmax(bound, (in + out) / (shared + to_device + to_host));
   }
