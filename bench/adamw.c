@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_adamw [rounds] [threads] [million parameters]: AdamW beside an in-place vector add over the
- * same arrays, in turns. AdamW moves 28 bytes a parameter (four reads, three writes), the add 12 an
- * element; both are bound by memory, so their bytes per second are comparable.
+ * bench_adamw [rounds] [threads] [million parameters] [wall|cpu]: AdamW beside an in-place vector
+ * add over the same arrays, in turns. AdamW moves 28 bytes a parameter (four reads, three writes),
+ * the add 12 an element; both are bound by memory, so their bytes per second are comparable.
  */
 #include <stdio.h>
 
@@ -27,24 +27,25 @@ static void add_task(void *context, uint32_t task, uint32_t thread) {
                      mr_min_u64(RANGE, add->count - first));
 }
 
-static double time_add(struct mr_team *team, float *y, const float *x, uint64_t count) {
+static double time_add(struct mr_team *team, bool cpu, float *y, const float *x, uint64_t count) {
   struct add add = {.y = y, .x = x, .count = count};
-  double start = mr_clock_seconds();
+  double start = bench_seconds(cpu);
   mr_team_run(team, (uint32_t)mr_div_up(count, RANGE), add_task, &add);
-  return mr_clock_seconds() - start;
+  return bench_seconds(cpu) - start;
 }
 
-static double time_adamw(struct mr_team *team, const struct kernel_adamw *op) {
-  double start = mr_clock_seconds();
+static double time_adamw(struct mr_team *team, bool cpu, const struct kernel_adamw *op) {
+  double start = bench_seconds(cpu);
   mr_status status = kernel_fast()->adamw(team, op);
   MR_ASSERT(status == MR_OK);
-  return mr_clock_seconds() - start;
+  return bench_seconds(cpu) - start;
 }
 
 int main(int argc, char **argv) {
   uint32_t rounds = bench_argument(argc, argv, 1, 21, BENCH_MAX_ROUNDS);
   uint32_t threads = bench_argument(argc, argv, 2, 2, 1024);
   uint64_t count = 1000000ull * bench_argument(argc, argv, 3, 64, 1000);
+  bool cpu = bench_clock_argument(argc, argv, 4);
   struct mr_team *team = NULL;
   if (mr_team_create(threads, &team) != MR_OK) return 2;
   float *p = bench_floats(count, 1, true), *m = bench_floats(count, 1e-3, true);
@@ -62,18 +63,18 @@ int main(int argc, char **argv) {
                             .correction1 = 0.1f,
                             .correction2 = 0.001f};
   double adamw[BENCH_MAX_ROUNDS], add[BENCH_MAX_ROUNDS], ratio[BENCH_MAX_ROUNDS];
-  time_adamw(team, &op);
+  time_adamw(team, cpu, &op);
   for (uint32_t i = 0; i < rounds; i++) {
-    double before = 12.0 * (double)count / time_add(team, p, g, count) / 1e9;
-    adamw[i] = 28.0 * (double)count / time_adamw(team, &op) / 1e9;
-    double after = 12.0 * (double)count / time_add(team, m, g, count) / 1e9;
+    double before = 12.0 * (double)count / time_add(team, cpu, p, g, count) / 1e9;
+    adamw[i] = 28.0 * (double)count / time_adamw(team, cpu, &op) / 1e9;
+    double after = 12.0 * (double)count / time_add(team, cpu, m, g, count) / 1e9;
     add[i] = (before + after) / 2;
     ratio[i] = adamw[i] / add[i];
   }
   bench_print_head(argc, argv);
   double rate = bench_median(adamw, rounds);
-  printf("%u rounds in turns, %u threads, %llu million parameters, %s\n", rounds, threads,
-         (unsigned long long)count / 1000000, vector_best()->name);
+  printf("%u rounds in turns, %u threads, %llu million parameters, %s, %s time\n", rounds, threads,
+         (unsigned long long)count / 1000000, vector_best()->name, cpu ? "processor" : "wall");
   printf("in-place add   %6.2f GB/s\n", bench_median(add, rounds));
   printf("AdamW          %6.2f GB/s, %.0f million parameters/s\n", rate, rate / 28 * 1e3);
   printf("ratio (median) %6.3f\n", bench_median(ratio, rounds));

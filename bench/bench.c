@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/base.h"
 
@@ -34,6 +35,20 @@ float *bench_floats(uint64_t count, double deviation, bool huge) {
 
 void bench_free(float *floats, uint64_t count) {
   munmap(floats, mr_round_up(count * sizeof(float), 2 * MR_MIB));
+}
+
+double bench_seconds(bool of_processors) {
+  if (!of_processors) return mr_clock_seconds();
+  struct timespec now = {0};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+bool bench_clock_argument(int argc, char **argv, int index) {
+  if (argc <= index || strcmp(argv[index], "wall") == 0) return false;
+  if (strcmp(argv[index], "cpu") == 0) return true;
+  fprintf(stderr, "'%s' is no clock: wall or cpu\n", argv[index]);
+  exit(2);
 }
 
 static int ascending(const void *a, const void *b) {

@@ -13,6 +13,13 @@
 float *bench_floats(uint64_t count, double deviation, bool huge);
 void bench_free(float *floats, uint64_t count);
 
+/* Seconds of the monotonic clock, or of the processors' time that this process has used, which
+ * other programs on the machine disturb less. */
+double bench_seconds(bool of_processors);
+
+/* Whether argv[index] is "cpu" (else "wall" or absent); ends the program on another word. */
+bool bench_clock_argument(int argc, char **argv, int index);
+
 /* The middle of the first `count` values, which are sorted. */
 double bench_median(double *values, uint32_t count);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_compute [rounds] [threads] [dnnl|openblas]: each kernel at the shapes of three models, in
- * turns with a large product by the library's own threads, whose rate is the machine's. A step is
- * the sum of its ops as often as the model runs them; its share is the rate of all its products
- * over the large product's.
+ * bench_compute [rounds] [threads] [auto|dnnl|openblas] [wall|cpu]: each kernel at the shapes of
+ * three models, in turns with a large product by the library's own threads, whose rate is the
+ * machine's. A step is the sum of its ops as often as the model runs them; its share is the rate of
+ * all its products over the large product's.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -40,13 +40,13 @@ static struct whole whole_open(const char *name) {
 static double time_large(const struct bench *bench) {
   int n = (int)LARGE;
   bench->whole.set_threads((int)bench->threads);
-  double start = mr_clock_seconds();
+  double start = bench_seconds(bench->cpu_clock);
   if (bench->whole.dnnl != NULL) {
     bench->whole.dnnl('N', 'N', n, n, n, 1, bench->a, n, bench->b, n, 0, bench->c, n);
   } else {
     bench->whole.cblas(101, 111, 111, n, n, n, 1, bench->a, n, bench->b, n, 0, bench->c, n);
   }
-  double seconds = mr_clock_seconds() - start;
+  double seconds = bench_seconds(bench->cpu_clock) - start;
   bench->whole.set_threads(1);
   return seconds;
 }
@@ -80,9 +80,9 @@ static double time_tiles(const struct bench *bench, uint64_t rows, uint64_t colu
                                   .tile_columns = columns,
                                   .across = across,
                                   .count = (uint32_t)(across * mr_div_up(LARGE, rows))};
-  double start = mr_clock_seconds();
+  double start = bench_seconds(bench->cpu_clock);
   mr_team_run(bench->team, t.tiling.count, tile_task, &t);
-  return mr_clock_seconds() - start;
+  return bench_seconds(bench->cpu_clock) - start;
 }
 
 #define LARGE_FLOPS (2.0 * LARGE * LARGE * LARGE)
@@ -117,9 +117,9 @@ static const struct model models[] = {
 
 static double time_case(const struct bench *bench, const struct op_case *op,
                         const struct data *data) {
-  double start = mr_clock_seconds();
+  double start = bench_seconds(bench->cpu_clock);
   op->run(bench, data);
-  return mr_clock_seconds() - start;
+  return bench_seconds(bench->cpu_clock) - start;
 }
 
 /* What the ops of a step add up to. */
@@ -136,8 +136,8 @@ static void print_case(const struct op_case *op, const struct data *d, double se
     step->flops += times * op->flops(d);
   } else {
     printf("\n");
-    step->other_seconds += times * seconds;
   }
+  if (!op->linear) step->other_seconds += times * seconds;
   step->seconds += times * seconds;
 }
 
@@ -167,7 +167,7 @@ static void print_model(const struct bench *bench, const struct model *model) {
     print_case(&compute_cases[i], &data, bench_median(seconds[i], bench->rounds),
                bench_median(share[i], bench->rounds), &step);
   }
-  printf("%-26s %9.3f %8.1f  %.3f; %.1f %% of the time outside products\n", "step",
+  printf("%-26s %9.3f %8.1f  %.3f; %.1f %% of the time outside linear ops\n", "step",
          step.seconds * 1e3, step.flops / step.seconds / 1e9,
          step.flops / step.seconds / 1e9 / rate, 100 * step.other_seconds / step.seconds);
   compute_data_free(&data);
@@ -201,7 +201,8 @@ static void print_pages(const struct bench *bench) {
 int main(int argc, char **argv) {
   struct bench bench = {.kernels = kernel_fast(),
                         .rounds = bench_argument(argc, argv, 1, 9, BENCH_MAX_ROUNDS),
-                        .threads = bench_argument(argc, argv, 2, 2, 1024)};
+                        .threads = bench_argument(argc, argv, 2, 2, 1024),
+                        .cpu_clock = bench_clock_argument(argc, argv, 4)};
   if (kernel_gemm_open(argc > 3 ? argv[3] : "auto") != MR_OK) return 2;
   if (mr_team_create(bench.threads, &bench.team) != MR_OK) return 2;
   bench.whole = whole_open(kernel_gemm_name());
@@ -209,8 +210,8 @@ int main(int argc, char **argv) {
   bench.b = bench_floats((uint64_t)LARGE * LARGE, 1, true);
   bench.c = bench_floats((uint64_t)LARGE * LARGE, 0, true);
   bench_print_head(argc, argv);
-  printf("%s; medians of %u rounds in turns, %u threads\n", kernel_gemm_name(), bench.rounds,
-         bench.threads);
+  printf("%s; medians of %u rounds in turns, %u threads, %s time\n", kernel_gemm_name(),
+         bench.rounds, bench.threads, bench.cpu_clock ? "processor" : "wall");
   print_tiles(&bench);
   for (uint32_t i = 0; i < MR_COUNT_OF(models); i++) {
     print_model(&bench, &models[i]);

@@ -22,6 +22,7 @@ struct bench {
   struct mr_team *team;
   struct whole whole;
   uint32_t rounds, threads;
+  bool cpu_clock;
   float *a, *b, *c; /* of the large product */
 };
 
@@ -51,6 +52,7 @@ struct op_case {
   double (*flops)(const struct data *d); /* of products; NULL where none */
   double per_step;                       /* how often a step runs it, per layer where layered */
   bool layered;
+  bool linear; /* a product of weights; what is not counts as outside products */
 };
 
 extern const struct op_case compute_cases[];

@@ -195,24 +195,32 @@ static double mlp_backward_flops(const struct data *d) {
 static double head_flops(const struct data *d) {
   return 6.0 * (double)d->rows * (double)d->model.width * (double)d->model.vocab;
 }
+/* Two products over the keys that a query may see; four backward, the scores' own not counted
+ * twice. */
+static double attention_flops(const struct data *d) {
+  return 2.0 * (double)d->rows * (double)(d->model.seq + 1) * (double)d->model.width;
+}
+static double attention_backward_flops(const struct data *d) {
+  return 2 * attention_flops(d);
+}
 
 const struct op_case compute_cases[] = {
-    {"qkv", run_qkv, qkv_flops, 1, true},
-    {"projection", run_projection, projection_flops, 1, true},
-    {"mlp up + gelu", run_up, mlp_flops, 1, true},
-    {"mlp down", run_down, mlp_flops, 1, true},
-    {"qkv backward", run_qkv_backward, qkv_backward_flops, 1, true},
-    {"projection backward", run_projection_backward, projection_backward_flops, 1, true},
-    {"mlp up backward", run_up_backward, mlp_backward_flops, 1, true},
-    {"mlp down + gelu backward", run_down_backward, mlp_backward_flops, 1, true},
-    {"head + loss, both ways", run_head, head_flops, 1, false},
-    {"attention", run_attention, NULL, 1, true},
-    {"attention backward", run_attention_backward, NULL, 1, true},
-    {"layernorm", run_layernorm, NULL, 2, true},
-    {"layernorm backward", run_layernorm_backward, NULL, 2, true},
-    {"embeddings, both ways", run_embed, NULL, 1, false},
-    {"AdamW", run_adamw, NULL, 1, false},
-    {"sum of squares", run_sum_squares, NULL, 0, false},
+    {"qkv", run_qkv, qkv_flops, 1, true, true},
+    {"projection", run_projection, projection_flops, 1, true, true},
+    {"mlp up + gelu", run_up, mlp_flops, 1, true, true},
+    {"mlp down", run_down, mlp_flops, 1, true, true},
+    {"qkv backward", run_qkv_backward, qkv_backward_flops, 1, true, true},
+    {"projection backward", run_projection_backward, projection_backward_flops, 1, true, true},
+    {"mlp up backward", run_up_backward, mlp_backward_flops, 1, true, true},
+    {"mlp down + gelu backward", run_down_backward, mlp_backward_flops, 1, true, true},
+    {"head + loss, both ways", run_head, head_flops, 1, false, true},
+    {"attention", run_attention, attention_flops, 1, true, false},
+    {"attention backward", run_attention_backward, attention_backward_flops, 1, true, false},
+    {"layernorm", run_layernorm, NULL, 2, true, false},
+    {"layernorm backward", run_layernorm_backward, NULL, 2, true, false},
+    {"embeddings, both ways", run_embed, NULL, 1, false, false},
+    {"AdamW", run_adamw, NULL, 1, false, false},
+    {"sum of squares", run_sum_squares, NULL, 0, false, false},
 };
 const uint32_t compute_case_count = MR_COUNT_OF(compute_cases);
 
