@@ -197,6 +197,12 @@ static mr_status operands_check(const struct mr_graph *graph, const struct mr_op
            desc->input_count, desc->output_count, MR_MAX_OPERANDS);
     return MR_INVALID;
   }
+  if ((desc->input_count > 0 && desc->inputs == NULL) ||
+      (desc->output_count > 0 && desc->outputs == NULL)) {
+    mr_log(MR_LOG_ERROR, "op %s: no list of its %u inputs or %u outputs", desc->name,
+           desc->input_count, desc->output_count);
+    return MR_INVALID;
+  }
   for (uint32_t i = 0; i < desc->input_count + desc->output_count; i++) {
     bool output = i >= desc->input_count;
     mr_tensor_id id = output ? desc->outputs[i - desc->input_count] : desc->inputs[i];
@@ -309,8 +315,8 @@ mr_status mr_graph_add_op(struct mr_graph *graph, const struct mr_op_desc *desc,
     op_free(&op);
     return MR_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < op.output_count; i++) {
-    graph->tensors[op.outputs[i]].written = true;
+  for (uint32_t i = 0; i < desc->output_count; i++) {
+    graph->tensors[desc->outputs[i]].written = true;
   }
   graph->ops[graph->op_count] = op;
   *op_out = graph->op_count++;

@@ -51,7 +51,7 @@ mr_status mr_cut_add(struct mr_cut *cut, uint32_t from, uint32_t to) {
 
 void mr_cut_set(struct mr_cut *cut, uint32_t edge, mr_cut_capacity capacity) {
   MR_ASSERT(edge < cut->edge_count / 2 && capacity <= MR_CUT_INFINITE);
-  cut->edges[2 * edge].capacity = capacity;
+  cut->edges[2ull * edge].capacity = capacity;
 }
 
 /* Distances from the source in the residual graph; true where the sink is reached. */

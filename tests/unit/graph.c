@@ -178,7 +178,7 @@ static void bad_ops_are_refused(void **state) {
   assert_int_equal(op(graph, &w, 1, &nothing, 1), MR_INVALID);
   assert_int_equal(op(graph, NULL, 0, NULL, 0), MR_INVALID);
   assert_int_equal(lines, 8);
-  struct mr_op_desc bad[7];
+  struct mr_op_desc bad[8];
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     bad[i] = op_desc(&w, 1, &a, 1);
   }
@@ -189,6 +189,7 @@ static void bad_ops_are_refused(void **state) {
   bad[4].scratch_bytes = UINT64_MAX;
   bad[5].input_count = MR_MAX_OPERANDS + 1;
   bad[6].size_bytes = 8;
+  bad[7].inputs = NULL;
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     mr_op_id id = 0;
     assert_int_equal(mr_graph_add_op(graph, &bad[i], &id), MR_INVALID);
