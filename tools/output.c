@@ -115,11 +115,14 @@ void output_text(struct output *output, const char *format, ...) {
 }
 
 mr_status output_json(struct output *output, json_t *object) {
-  char *text = object == NULL ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+  /* Into memory of a size that is known: json_dumps does not notice when it cannot append. */
+  const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
+  size_t length = object == NULL ? 0 : json_dumpb(object, NULL, 0, flags);
+  char *text = length == 0 ? NULL : malloc(length + 1);
+  bool whole = text != NULL && json_dumpb(object, text, length, flags) == length;
   json_decref(object);
-  size_t length = text == NULL ? 0 : strlen(text);
-  /* The newline takes the place of the terminating zero, so that the line is one write. */
-  if (text == NULL) {
+  if (!whole) {
+    free(text);
     mr_log(MR_LOG_ERROR, "out of memory for a line of JSON");
     return MR_NO_MEMORY;
   }

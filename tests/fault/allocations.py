@@ -17,11 +17,12 @@ SAMPLE = 60
 
 class Allocations(harness.Case):
 
-    def test_each(self):
+    def fail_each(self, statuses, **which):
+        """Fails one allocation after another; `which` says whose."""
         job = common.Job("auto", steps=2)
         counted = harness.scratch / "count"
         outcome = job.run("--ckpt", harness.folder("other"), resume=True,
-                          env={"LD_PRELOAD": SHIM, "FAILMALLOC_COUNT": counted})
+                          env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC_COUNT=counted))
         self.assert_status(outcome, 0)
         total = int(counted.read_text())
         print("%d allocations" % total, flush=True)
@@ -32,13 +33,22 @@ class Allocations(harness.Case):
                                         min(SAMPLE, total - EVERY)))
         for number in numbers:
             outcome = job.run("--ckpt", harness.folder("other"), resume=True,
-                              env={"LD_PRELOAD": SHIM, "FAILMALLOC": number})
+                              env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC=number))
             with self.subTest(number=number):
                 if outcome.status == 0:
                     self.assertEqual(outcome.events("done")[0]["losses"], job.losses)
                 else:
-                    self.assert_fails(outcome, harness.DOES_NOT_FIT, "memory")
+                    self.assertIn(outcome.status, statuses, str(outcome))
+                    self.assert_fails(outcome, outcome.status)
         job.check_resumes(self)
+
+    def test_of_memrun(self):
+        self.fail_each((harness.DOES_NOT_FIT,))
+
+    def test_of_the_json_library(self):
+        """It does not tell lack of memory from text that is no JSON, so neither can memrun."""
+        self.fail_each((harness.DOES_NOT_FIT, harness.CORRUPT, harness.USAGE),
+                       FAILMALLOC_OBJECT="/libjansson")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 import common
 from common import harness
 
-IMAGE_MIB = 24
+IMAGE_MIB = 128
 
 
 class Mount:

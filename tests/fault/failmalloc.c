@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preloaded into memrun: the n-th allocation (from 1, in FAILMALLOC) that memrun's own code, or the
- * JSON library for it, asks for fails. What other libraries ask for is theirs to survive. With
- * FAILMALLOC_COUNT=FILE the number of allocations is written there at exit.
+ * Preloaded into memrun: the n-th allocation (from 1, in FAILMALLOC) that memrun's own code asks
+ * for fails; with FAILMALLOC_OBJECT=NAME it is that library's allocations that are counted. What
+ * others ask for is theirs to survive. With FAILMALLOC_COUNT=FILE the number of allocations is
+ * written there at exit.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,11 +39,12 @@ static struct {
 static _Atomic uint64_t seen;
 static uint64_t failing; /* 0: none */
 
-/* The program itself has no name; its code and that of the JSON library are watched. */
+/* The program itself has no name. */
 static int watch(struct dl_phdr_info *object, size_t size, void *context) {
   (void)size;
-  (void)context;
-  bool wanted = object->dlpi_name[0] == '\0' || strstr(object->dlpi_name, "/libjansson") != NULL;
+  const char *name = context;
+  bool wanted =
+      name == NULL ? object->dlpi_name[0] == '\0' : strstr(object->dlpi_name, name) != NULL;
   for (unsigned i = 0; wanted && i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *header = &object->dlpi_phdr[i];
     if (header->p_type == PT_LOAD && (header->p_flags & PF_X) != 0 && watched.count < MAX_RANGES) {
@@ -55,7 +57,7 @@ static int watch(struct dl_phdr_info *object, size_t size, void *context) {
 
 __attribute__((constructor)) static void begin(void) {
   const char *number = getenv("FAILMALLOC");
-  dl_iterate_phdr(watch, NULL);
+  dl_iterate_phdr(watch, getenv("FAILMALLOC_OBJECT"));
   failing = number == NULL ? 0 : strtoull(number, NULL, 10);
 }
 

@@ -84,8 +84,8 @@ class Bench(harness.Case):
                          ["memory copy", "memory add in place", "machine"])
 
     def test_offload(self):
-        outcome = harness.run("bench", "offload", "--json", "--rounds", "2", *TINY, "--layers", "6", "--width", "128",
-                              *harness.nvme())
+        outcome = harness.run("bench", "offload", "--json", "--rounds", "2", *TINY, "--layers", "6",
+                              "--width", "128", *harness.nvme())
         self.assert_status(outcome, 0)
         event = outcome.events("bench")[0]
         self.assertLess(event["memory_budget_bytes"], event["footprint_bytes"] * 0.3)

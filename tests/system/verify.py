@@ -10,7 +10,7 @@ import sys
 
 import harness
 
-DRAWS = 18
+DRAWS = 30
 
 
 def draw_model(random_source):
