@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The compute figure: memrun's unconstrained training step against PyTorch's, interleaved in rounds.
+"""The compute figure: memrun's unconstrained step against PyTorch's, interleaved in rounds.
 
-Each round runs both programs for a few steps, memrun first in even rounds; the first two steps of a run are dropped. Prints a
-row for each shape: the medians, the median of the paired ratios (PyTorch / memrun: above 1 memrun is faster), and the rate
-that memrun's step reaches in floating-point operations, against --gemm-gflops where it is given.
+Each round runs both programs for a few steps, memrun first in even rounds; the first two steps of
+a run are dropped. Prints a row for each shape: the medians, the median of the paired ratios
+(PyTorch / memrun: above 1 memrun is faster), and the rate that memrun's step reaches in
+floating-point operations, as a share of --gemm-gflops where that is given.
 
 PyTorch runs with what makes it fastest on the machine: --torch-env NAME=VALUE (repeatable).
 """
@@ -23,11 +24,13 @@ SHAPES = {
 
 
 def step_flops(s):
-    """Multiply-adds counted twice: the matrix products of forward and backward, and attention's lower triangle."""
+    """Multiply-adds, counted twice: all matrix products, and attention's lower triangle."""
     rows = s["batch"] * s["seq"]
     c = s["width"]
     matrix = s["layers"] * 12 * c * c + s["vocab"] * c
-    attention = s["layers"] * 2 * rows * s["seq"] * c  # forward: two products of rows x seq x c, half of them masked
+    attention = (
+        s["layers"] * 2 * rows * s["seq"] * c
+    )  # forward: two products of rows x seq x c, half of them masked
     return 6 * rows * matrix + 3.5 * attention
 
 
@@ -36,8 +39,20 @@ def arguments(shape, names):
 
 
 def run_memrun(command, shape, steps, threads):
-    line = command + ["--offload", "none", "--threads", str(threads), "--json", "train", "--clip", "0",
-                      "--positions", "1024", "--steps", str(steps)]
+    line = command + [
+        "--offload",
+        "none",
+        "--threads",
+        str(threads),
+        "--json",
+        "train",
+        "--clip",
+        "0",
+        "--positions",
+        "1024",
+        "--steps",
+        str(steps),
+    ]
     line += arguments(shape, ("layers", "width", "heads", "vocab", "batch", "seq"))
     out = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
     events = [json.loads(x) for x in out.splitlines()]
@@ -46,14 +61,25 @@ def run_memrun(command, shape, steps, threads):
 
 def run_torch(python, shape, steps, threads, env):
     here = os.path.dirname(os.path.abspath(__file__))
-    line = [python, os.path.join(here, "peers", "gpt2_torch.py"), "--steps", str(steps), "--threads", str(threads)]
+    line = [
+        python,
+        os.path.join(here, "peers", "gpt2_torch.py"),
+        "--steps",
+        str(steps),
+        "--threads",
+        str(threads),
+    ]
     line += arguments(shape, ("layers", "width", "heads", "vocab", "batch", "seq"))
-    out = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}).stdout
+    out = subprocess.run(
+        line, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+    ).stdout
     return [float(x.split()[0]) for x in out.splitlines()][2:]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--memrun", default="build/release/tools/memrun")
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--torch-env", action="append", default=[])
@@ -65,20 +91,39 @@ def main():
     a = parser.parse_args()
     env = dict(x.split("=", 1) for x in a.torch_env)
     print("# python3 " + " ".join(sys.argv))
-    print("%-14s %12s %12s %8s %10s %s" % ("shape", "memrun ms", "pytorch ms", "ratio", "GFLOP/s", "of GEMM rate"))
+    print(
+        "%-14s %12s %12s %8s %10s %s"
+        % ("shape", "memrun ms", "pytorch ms", "ratio", "GFLOP/s", "of GEMM rate")
+    )
     for name in a.shape or SHAPES:
         shape = SHAPES[name]
         ours, theirs, ratios = [], [], []
         for i in range(a.rounds):
-            runs = [lambda: ours.append(statistics.median(run_memrun([a.memrun], shape, a.steps, a.threads))),
-                    lambda: theirs.append(statistics.median(run_torch(a.python, shape, a.steps, a.threads, env)))]
+            runs = [
+                lambda: ours.append(
+                    statistics.median(run_memrun([a.memrun], shape, a.steps, a.threads))
+                ),
+                lambda: theirs.append(
+                    statistics.median(run_torch(a.python, shape, a.steps, a.threads, env))
+                ),
+            ]
             for r in runs if i % 2 == 0 else reversed(runs):
                 r()
             ratios.append(theirs[-1] / ours[-1])
         rate = step_flops(shape) / statistics.median(ours) * 1e-9
         share = "%.3f" % (rate / a.gemm_gflops) if a.gemm_gflops else "-"
-        print("%-14s %12.0f %12.0f %8.2f %10.0f %s" % (name, 1e3 * statistics.median(ours), 1e3 * statistics.median(theirs),
-                                                   statistics.median(ratios), rate, share), flush=True)
+        print(
+            "%-14s %12.0f %12.0f %8.2f %10.0f %s"
+            % (
+                name,
+                1e3 * statistics.median(ours),
+                1e3 * statistics.median(theirs),
+                statistics.median(ratios),
+                rate,
+                share,
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

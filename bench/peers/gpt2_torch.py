@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One peer of the compute benchmark: GPT-2 training steps in PyTorch, fp32, AdamW, no dropout.
+"""A peer of the compute benchmark: GPT-2 training steps in PyTorch, fp32, AdamW, no dropout.
 
-The model computes what GPT2LMHeadModel computes. One line for each step: its seconds and loss. Reads a line from standard
-input before each step when --paced is given, so that a driver can interleave it with another program.
+The model computes what GPT2LMHeadModel computes. Prints a line for each step: seconds and loss.
 """
 import argparse
-import sys
 import time
 
 import torch
@@ -61,11 +59,18 @@ class GPT2(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name, default in (("layers", 12), ("width", 768), ("heads", 12), ("vocab", 50257),
-                          ("positions", 1024), ("batch", 4), ("seq", 256), ("steps", 8),
-                          ("threads", 2)):
+    for name, default in (
+        ("layers", 12),
+        ("width", 768),
+        ("heads", 12),
+        ("vocab", 50257),
+        ("positions", 1024),
+        ("batch", 4),
+        ("seq", 256),
+        ("steps", 8),
+        ("threads", 2),
+    ):
         parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("--paced", action="store_true")
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
@@ -73,13 +78,14 @@ def main():
     model = GPT2(a.layers, a.width, a.heads, a.vocab, a.positions)
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1},
-                                   {"params": rest, "weight_decay": 0.0}],
-                                  lr=1e-4, betas=(0.9, 0.95), foreach=True)
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=1e-4,
+        betas=(0.9, 0.95),
+        foreach=True,
+    )
     tokens = torch.randint(0, a.vocab, (a.batch, a.seq + 1))
     for _ in range(a.steps):
-        if a.paced and not sys.stdin.readline():
-            break
         start = time.monotonic()
         loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
