@@ -95,17 +95,17 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
  * Decides a gap anew with the widest hole; false (and nothing changed) where the host or NVMe has
  * no room. Keeping always succeeds; whether the device has room is the caller's concern.
  */
-bool mr_draft_decide(struct mr_draft *draft, uint32_t gap, uint8_t decision);
-void mr_draft_keep(struct mr_draft *draft, uint32_t gap);
+bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
+void mr_draft_keep(struct mr_draft *draft, uint32_t index);
 
 /* The seconds of all moves of a gap's tensor, each link's weighted by its price, were this gap
  * decided so. */
-double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t gap, uint8_t decision,
+double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
                              const double *price);
 
 /* Moves the ends of an evicted gap's hole; the caller has seen to it that there is room. */
-void mr_draft_set_release(struct mr_draft *draft, uint32_t gap, uint32_t release_op);
-void mr_draft_set_fetch(struct mr_draft *draft, uint32_t gap, uint32_t fetch_op);
+void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op);
+void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op);
 
 /* Makes every hole as wide as it can be. */
 void mr_draft_widen(struct mr_draft *draft);

@@ -135,6 +135,7 @@ static void sweep_fini(struct sweep *sweep) {
 static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   uint32_t gaps = draft->gap_count;
   bool failed = false;
+  MR_ASSERT(draft->op_count > 0);
   *sweep = (struct sweep){.draft = draft, .n = draft->op_count};
   for (uint32_t lane = 0; lane < 2; lane++) {
     sweep->fetch[lane].link = lane == 0 ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
