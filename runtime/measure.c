@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "runtime/profile.h"
 #include "runtime/runtime.h"
@@ -57,19 +60,22 @@ static double memory_rate(struct mr_team *team, const struct mr_memory *to,
   return best;
 }
 
-/* Eight independent chains of a multiplication and an addition over 16 floats each: without fused
- * instructions that is about half of a processor's peak, which is what fair kernels reach. */
-typedef float lanes __attribute__((vector_size(64)));
-#define CHAINS         8u
+/* Independent chains, as many as hide the latency of an addition that waits for a product. */
+#define CHAINS         12u
 #define ARITHMETIC_OPS 20000u
+/* What a good matrix product reaches of this loop, which touches no memory. */
+#define KERNEL_SHARE 0.75
 
-static inline __attribute__((always_inline)) void multiply_add(float *result) {
+typedef float lanes __attribute__((vector_size(64)));
+
+static void multiply_add_any(float *result) {
   lanes chain[CHAINS];
   lanes factor = (lanes){0} + 0.999f;
   for (uint32_t c = 0; c < CHAINS; c++) {
     chain[c] = (lanes){0} + (float)(c + 1);
   }
   for (uint32_t i = 0; i < ARITHMETIC_OPS; i++) {
+#pragma GCC unroll 12
     for (uint32_t c = 0; c < CHAINS; c++) {
       chain[c] = chain[c] * factor + factor;
     }
@@ -80,17 +86,46 @@ static inline __attribute__((always_inline)) void multiply_add(float *result) {
   *result = chain[0][0];
 }
 
-static void multiply_add_any(float *result) {
-  multiply_add(result);
-}
-
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void multiply_add_avx2(float *result) {
-  multiply_add(result);
+__attribute__((target("avx2,fma"))) static void multiply_add_avx2(float *result) {
+  __m256 chain[CHAINS];
+  __m256 factor = _mm256_set1_ps(0.999f);
+#pragma GCC unroll 12
+  for (uint32_t c = 0; c < CHAINS; c++) {
+    chain[c] = _mm256_set1_ps((float)(c + 1));
+  }
+  /* Half the width of the others, so twice the rounds. */
+  for (uint32_t i = 0; i < 2 * ARITHMETIC_OPS; i++) {
+#pragma GCC unroll 12
+    for (uint32_t c = 0; c < CHAINS; c++) {
+      chain[c] = _mm256_fmadd_ps(chain[c], factor, factor);
+    }
+  }
+#pragma GCC unroll 12
+  for (uint32_t c = 1; c < CHAINS; c++) {
+    chain[0] = _mm256_add_ps(chain[0], chain[c]);
+  }
+  *result = _mm256_cvtss_f32(chain[0]);
 }
 
 __attribute__((target("avx512f"))) static void multiply_add_avx512(float *result) {
-  multiply_add(result);
+  __m512 chain[CHAINS];
+  __m512 factor = _mm512_set1_ps(0.999f);
+#pragma GCC unroll 12
+  for (uint32_t c = 0; c < CHAINS; c++) {
+    chain[c] = _mm512_set1_ps((float)(c + 1));
+  }
+  for (uint32_t i = 0; i < ARITHMETIC_OPS; i++) {
+#pragma GCC unroll 12
+    for (uint32_t c = 0; c < CHAINS; c++) {
+      chain[c] = _mm512_fmadd_ps(chain[c], factor, factor);
+    }
+  }
+#pragma GCC unroll 12
+  for (uint32_t c = 1; c < CHAINS; c++) {
+    chain[0] = _mm512_add_ps(chain[0], chain[c]);
+  }
+  *result = _mm512_cvtss_f32(chain[0]);
 }
 #endif
 
@@ -101,7 +136,7 @@ static arithmetic choose_arithmetic(void) {
   if (__builtin_cpu_supports("avx512f")) {
     return multiply_add_avx512;
   }
-  if (__builtin_cpu_supports("avx2")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return multiply_add_avx2;
   }
 #endif
@@ -129,7 +164,7 @@ static double arithmetic_rate(struct mr_team *team, float *results) {
     mr_team_run(team, tasks, drill_task, &drill);
     best = fmax(best, flops / fmax(mr_clock_seconds() - start, 1e-9));
   }
-  return best;
+  return KERNEL_SHARE * best;
 }
 
 mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {

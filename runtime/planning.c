@@ -15,8 +15,11 @@
 /* Bounds of the planner's local search: for comparing candidates, and for the plan that runs. */
 #define QUICK_ROUNDS 4u
 #define FULL_ROUNDS  64u
-/* Recompute candidates that are tried, "none" included. */
+/* Recompute candidates that are tried, "none" included: fewer for long programs, so that planning
+ * the largest preset stays below a second. */
 #define MAX_CANDIDATES 12u
+#define MIN_CANDIDATES 3u
+#define CANDIDATE_OPS  6000u
 #define MAX_LEVELS     5u
 /* Predictions closer than this are equal. */
 #define SAME_SECONDS 1e-3
@@ -38,6 +41,8 @@ struct search {
   uint32_t *selected; /* for each block of the menu */
   struct candidate best;
   uint32_t tried;
+  uint32_t limit;      /* of tried */
+  double once_seconds; /* of all ops of the graph */
   uint64_t max_page_count;
 };
 
@@ -139,16 +144,29 @@ static mr_status try_selected(struct search *search, bool recompute) {
   return MR_OK;
 }
 
-/* The first `deep_blocks` blocks at their deepest choice, the others at `level`. */
-static bool select_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
-  bool any = false;
+/* The first `deep_blocks` blocks at their deepest choice, the others at `level`; returns the
+ * seconds of ops run again. */
+static double select_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
+  double seconds = 0;
   for (uint32_t b = 0; b < search->menu.block_count; b++) {
     uint32_t deepest = search->menu.blocks[b].choice_count - 1;
     uint32_t choice = b < deep_blocks || level > deepest ? deepest : level;
     search->selected[b] = choice;
-    any = any || choice != 0;
+    seconds += search->menu.blocks[b].choices[choice].seconds;
   }
-  return any;
+  return seconds;
+}
+
+/* Tries a selection unless its ops alone already take longer than the best plan's whole step. */
+static mr_status try_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
+  double again_seconds = select_blocks(search, level, deep_blocks);
+  const struct mr_program_plan *best = search->best.layout;
+  bool hopeless =
+      best->fits && search->once_seconds + again_seconds > best->step_seconds * (1 + SAME_SECONDS);
+  if (!(again_seconds > 0) || hopeless || search->tried >= search->limit) {
+    return MR_OK;
+  }
+  return try_selected(search, true);
 }
 
 static uint32_t deepest_level(const struct mr_recompute_menu *menu) {
@@ -163,23 +181,37 @@ static uint32_t deepest_level(const struct mr_recompute_menu *menu) {
 /* Every level for all blocks (at most MAX_LEVELS of them, evenly), then the first blocks deeper
  * than the others: their activations wait longest. */
 static mr_status try_levels(struct search *search) {
+  static const uint32_t eighths[] = {4, 2, 6, 1, 3};
   uint32_t deepest = deepest_level(&search->menu);
   uint32_t levels = deepest < MAX_LEVELS ? deepest : MAX_LEVELS;
   mr_status status = MR_OK;
   for (uint32_t i = 1; status == MR_OK && i <= levels; i++) {
-    if (select_blocks(search, i * deepest / levels, 0)) {
-      status = try_selected(search, true);
-    }
+    status = try_blocks(search, i * deepest / levels, 0);
   }
-  static const uint32_t shares_percent[] = {12, 25, 37, 50, 75};
-  for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(shares_percent); i++) {
-    uint32_t blocks = search->menu.block_count * shares_percent[i] / 100;
-    if (search->tried < MAX_CANDIDATES && blocks != 0 && levels != 0 &&
-        select_blocks(search, 0, blocks)) {
-      status = try_selected(search, true);
-    }
+  for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(eighths); i++) {
+    status = try_blocks(search, 0, search->menu.block_count * eighths[i] / 8);
   }
   return status;
+}
+
+/* The menu of the graph, and what its ops take when each runs once. */
+static mr_status open_menu(struct search *search) {
+  const struct mr_graph *graph = search->plan->graph;
+  double *op_seconds = NULL;
+  mr_status status = estimate_ops(search->plan, graph, &op_seconds);
+  if (status != MR_OK) {
+    return status;
+  }
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    search->once_seconds += op_seconds[k];
+  }
+  status = mr_recompute_menu_init(&search->menu, graph, op_seconds);
+  free(op_seconds);
+  if (status != MR_OK) {
+    return status;
+  }
+  search->selected = mr_allocate(search->menu.block_count, sizeof *search->selected);
+  return search->selected == NULL ? MR_NO_MEMORY : MR_OK;
 }
 
 static mr_status try_candidates(struct search *search) {
@@ -192,21 +224,12 @@ static mr_status try_candidates(struct search *search) {
       return status;
     }
   }
-  double *op_seconds = NULL;
-  status = estimate_ops(search->plan, search->plan->graph, &op_seconds);
-  if (status == MR_OK) {
-    status = mr_recompute_menu_init(&search->menu, search->plan->graph, op_seconds);
-    free(op_seconds);
-  }
+  status = open_menu(search);
   if (status != MR_OK) {
     return status;
   }
-  search->selected = mr_allocate(search->menu.block_count, sizeof *search->selected);
-  if (search->selected == NULL) {
-    return MR_NO_MEMORY;
-  }
   if (mode == MR_RECOMPUTE_FULL) {
-    return try_selected(search, select_blocks(search, UINT32_MAX, 0));
+    return try_selected(search, select_blocks(search, UINT32_MAX, 0) > 0);
   }
   return try_levels(search);
 }
@@ -268,6 +291,8 @@ static mr_status make(struct mr_plan *plan) {
   struct mr_device_caps caps;
   mr_device_cpu.query(&caps);
   struct search search = {.plan = plan, .max_page_count = caps.max_page_count};
+  uint64_t affordable = CANDIDATE_OPS / plan->graph->op_count;
+  search.limit = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
   double start = mr_clock_seconds();
   status = try_candidates(&search);
   if (status == MR_OK) {

@@ -108,6 +108,8 @@ static void run_budgets(mr_offload offload, uint64_t host_bytes, mr_recompute re
     options.device_bytes = least + (whole - least) * i / 4;
     run_job(&world, &options, &summary);
     assert_true(summary.need_bytes[MR_TIER_DEVICE] <= options.device_bytes);
+    assert_true(recompute != MR_RECOMPUTE_FULL || summary.recomputed_op_count > 0);
+    assert_true(recompute != MR_RECOMPUTE_NONE || summary.recomputed_op_count == 0);
   }
   world_fini(&world);
 }

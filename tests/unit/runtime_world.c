@@ -29,6 +29,12 @@ uint32_t world_input(uint64_t step, uint64_t element) {
 static uint32_t forward_of(uint32_t x, uint32_t w) {
   return x * 3u + w;
 }
+static uint32_t squash_of(uint32_t h) {
+  return h ^ (h >> 3);
+}
+static uint32_t inner_gradient_of(uint32_t h, uint32_t dy) {
+  return dy * 3u + h;
+}
 static uint32_t weight_gradient_of(uint32_t x, uint32_t dy) {
   return x * dy + 7u;
 }
@@ -79,6 +85,18 @@ static mr_status forward_run(const struct mr_op_call *call) {
   return run_pieces(call, forward_body);
 }
 
+static void squash_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
+  const uint32_t *h = call->inputs[0];
+  uint32_t *y = call->outputs[0];
+  for (uint64_t i = first; i < end; i++) {
+    y[i] = squash_of(h[i]);
+  }
+}
+
+static mr_status squash_run(const struct mr_op_call *call) {
+  return run_pieces(call, squash_body);
+}
+
 static mr_status loss_run(const struct mr_op_call *call) {
   const struct op_attributes *attributes = call->attributes;
   const uint32_t *y = call->inputs[0];
@@ -98,11 +116,13 @@ static void backward_body(const struct mr_op_call *call, uint64_t first, uint64_
   const uint32_t *dy = call->inputs[0];
   const uint32_t *x = call->inputs[1];
   const uint32_t *w = call->inputs[2];
+  const uint32_t *h = call->inputs[3];
   uint32_t *dx = call->outputs[0];
   uint32_t *dw = call->outputs[1];
   for (uint64_t i = first; i < end; i++) {
-    dw[i] = weight_gradient_of(x[i], dy[i]);
-    dx[i] = input_gradient_of(dy[i], w[i]);
+    uint32_t dh = inner_gradient_of(h[i], dy[i]);
+    dw[i] = weight_gradient_of(x[i], dh);
+    dx[i] = input_gradient_of(dh, w[i]);
   }
 }
 
@@ -140,7 +160,7 @@ static mr_tensor_id add_tensor(struct world *world, const char *name, mr_role ro
 struct op_plan {
   const char *kind;
   mr_op_run run;
-  mr_tensor_id inputs[3];
+  mr_tensor_id inputs[4];
   uint32_t input_count;
   mr_tensor_id outputs[2];
   uint32_t output_count;
@@ -185,8 +205,10 @@ void world_init(struct world *world, struct world_shape shape) {
   world->input = add_tensor(world, "input", MR_INPUT, shape.elements);
   world->loss = add_tensor(world, "loss", MR_STATE, 1);
   mr_tensor_id x[WORLD_MAX_LAYERS + 1] = {world->input};
+  mr_tensor_id h[WORLD_MAX_LAYERS];
   for (uint32_t l = 0; l < shape.layers; l++) {
     world->weights[l] = add_named(world, "w", l, MR_PARAMETER);
+    h[l] = add_named(world, "h", l, MR_ACTIVATION);
     world->moments[l] = add_named(world, "m", l, MR_STATE);
     x[l + 1] = add_named(world, "x", l + 1, MR_ACTIVATION);
     add_op(world, l,
@@ -194,10 +216,12 @@ void world_init(struct world *world, struct world_shape shape) {
                              forward_run,
                              {x[l], world->weights[l]},
                              2,
-                             {x[l + 1]},
+                             {h[l]},
                              1,
                              shape.elements * sizeof(uint32_t),
                              MR_OP_REPEATABLE});
+    add_op(world, l,
+           &(struct op_plan){"squash", squash_run, {h[l]}, 1, {x[l + 1]}, 1, 0, MR_OP_REPEATABLE});
   }
   mr_tensor_id dy = add_named(world, "dx", shape.layers, MR_GRADIENT);
   add_op(world, shape.layers,
@@ -209,8 +233,8 @@ void world_init(struct world *world, struct world_shape shape) {
     add_op(world, l,
            &(struct op_plan){"backward",
                              backward_run,
-                             {dy, x[l], world->weights[l]},
-                             3,
+                             {dy, x[l], world->weights[l], h[l]},
+                             4,
                              {dx, dw},
                              2,
                              0,
@@ -263,14 +287,17 @@ void world_state_step(struct world_state *state, struct world_shape shape, uint6
   uint32_t loss = 0;
   for (uint64_t i = 0; i < shape.elements; i++) {
     uint32_t x[WORLD_MAX_LAYERS + 1] = {world_input(step, i)};
+    uint32_t h[WORLD_MAX_LAYERS];
     for (uint32_t l = 0; l < shape.layers; l++) {
-      x[l + 1] = forward_of(x[l], state->weights[l][i]);
+      h[l] = forward_of(x[l], state->weights[l][i]);
+      x[l + 1] = squash_of(h[l]);
     }
     loss = loss * 31u + x[shape.layers];
     uint32_t dy = x[shape.layers];
     for (uint32_t l = shape.layers; mode == MR_STEP_TRAIN && l-- > 0;) {
-      uint32_t dw = weight_gradient_of(x[l], dy);
-      dy = input_gradient_of(dy, state->weights[l][i]);
+      uint32_t dh = inner_gradient_of(h[l], dy);
+      uint32_t dw = weight_gradient_of(x[l], dh);
+      dy = input_gradient_of(dh, state->weights[l][i]);
       state->moments[l][i] = state->moments[l][i] * 9u + dw;
       state->weights[l][i] -= state->moments[l][i];
     }
