@@ -2,11 +2,11 @@
 /* Headers of safetensors files, from any bytes. */
 #include "train/safetensors.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/common.h"
+#include "train/json.h"
 
 static const struct dtype {
   const char *name;
@@ -161,12 +161,10 @@ mr_status safetensors_parse_header(const char *path, const void *data, uint64_t 
   if (length > SAFETENSORS_MOST_HEADER_BYTES || length > bytes - SAFETENSORS_LENGTH_BYTES) {
     return corrupt(path, "", "the length of its header makes no sense");
   }
-  json_error_t error;
-  json_t *root = json_loadb((const char *)at + SAFETENSORS_LENGTH_BYTES, length,
-                            JSON_REJECT_DUPLICATES, &error);
-  if (root == NULL && json_error_code(&error) == json_error_out_of_memory) {
-    mr_log(MR_LOG_ERROR, "out of host memory: the header of %s", path);
-    return MR_NO_MEMORY;
+  json_t *root = NULL;
+  mr_status status = json_read(path, at + SAFETENSORS_LENGTH_BYTES, length, &root);
+  if (status == MR_NO_MEMORY) {
+    return status;
   }
   if (!json_is_object(root)) {
     json_decref(root);
@@ -174,10 +172,9 @@ mr_status safetensors_parse_header(const char *path, const void *data, uint64_t 
   }
   struct safetensors header = {.entry_count = 0};
   header.entries = train_allocate(json_object_size(root), sizeof *header.entries);
-  mr_status status =
-      header.entries == NULL
-          ? MR_NO_MEMORY
-          : parse_entries(path, root, SAFETENSORS_LENGTH_BYTES + length, file_bytes, &header);
+  status = header.entries == NULL
+               ? MR_NO_MEMORY
+               : parse_entries(path, root, SAFETENSORS_LENGTH_BYTES + length, file_bytes, &header);
   json_decref(root);
   if (status != MR_OK) {
     safetensors_fini(&header);

@@ -3,12 +3,12 @@
 #include "train/state.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/common.h"
+#include "train/json.h"
 
 #define STATE_FORMAT       1
 #define STATE_MOST_TENSORS (1u << 20)
@@ -216,14 +216,10 @@ mr_status state_parse(const char *text, uint64_t bytes, struct checkpoint_state 
   if (state == NULL) {
     return MR_NO_MEMORY;
   }
-  json_error_t error;
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  mr_status status = MR_CORRUPT;
-  if (root != NULL) {
+  json_t *root = NULL;
+  mr_status status = json_read(CHECKPOINT_STATE, text, bytes, &root);
+  if (status == MR_OK) {
     status = parse_root(root, state);
-  } else if (json_error_code(&error) == json_error_out_of_memory) {
-    mr_log(MR_LOG_ERROR, "out of host memory: " CHECKPOINT_STATE);
-    status = MR_NO_MEMORY;
   }
   json_decref(root);
   if (status != MR_OK) {

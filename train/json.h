@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading JSON so that a full memory is not taken for a damaged file. */
+#ifndef MEMRUN_TRAIN_JSON_H
+#define MEMRUN_TRAIN_JSON_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include <memrun/status.h>
+
+/* The JSON of any bytes; names may not repeat. `what` is for the message about memory. MR_CORRUPT:
+ * not JSON, not logged; MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status json_read(const char *what, const void *data, uint64_t bytes,
+                                    json_t **root_out);
+
+#endif
