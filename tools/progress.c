@@ -15,7 +15,7 @@
 #define PART_COUNT      4u
 #define PART_BYTES      160u
 #define MAX_BAR_COLUMNS 30u
-#define MIN_BAR_COLUMNS 6u
+#define MIN_BAR_COLUMNS 8u
 
 struct progress {
   struct output *output;
@@ -48,45 +48,40 @@ static void draw_bar(char *bar, uint32_t columns, double done) {
 void progress_layout(char *line, const char *const *parts, uint32_t part_count, double done,
                      uint32_t columns) {
   size_t room = columns < OUTPUT_STATUS_BYTES ? columns : OUTPUT_STATUS_BYTES - 1;
-  size_t used = 0;
-  uint32_t shown = 0;
-  while (shown < part_count) {
-    size_t more = strlen(parts[shown]) + (used == 0 ? 0 : 2);
-    if (shown > 0 && used + more > room) {
-      break;
-    }
-    used += more;
+  size_t used = strlen(parts[0]);
+  bool has_bar = used + 2 + MIN_BAR_COLUMNS <= room;
+  size_t bar_columns = has_bar ? MIN_BAR_COLUMNS : 0;
+  used += has_bar ? MIN_BAR_COLUMNS + 2 : 0;
+  uint32_t shown = 1;
+  while (shown < part_count && used + 2 + strlen(parts[shown]) <= room) {
+    used += 2 + strlen(parts[shown]);
     shown++;
   }
   char *end = line;
-  if (used + 2 + MIN_BAR_COLUMNS <= room) {
-    size_t left = room - used - 2;
-    uint32_t bar_columns = left < MAX_BAR_COLUMNS ? (uint32_t)left : MAX_BAR_COLUMNS;
-    draw_bar(line, bar_columns, done);
+  if (has_bar) {
+    size_t left = used < room ? room - used : 0;
+    bar_columns +=
+        left < MAX_BAR_COLUMNS - MIN_BAR_COLUMNS ? left : MAX_BAR_COLUMNS - MIN_BAR_COLUMNS;
+    draw_bar(line, (uint32_t)bar_columns, done);
     end = stpcpy(line + bar_columns, "  ");
   }
-  const char *separator = "";
   for (uint32_t i = 0; i < shown; i++) {
     size_t left = OUTPUT_STATUS_BYTES - (size_t)(end - line);
-    int bytes = snprintf(end, left, "%s%s", separator, parts[i]);
+    int bytes = snprintf(end, left, "%s%s", i == 0 ? "" : "  ", parts[i]);
     end += (size_t)bytes < left ? (size_t)bytes : left - 1;
-    separator = "  ";
   }
   if (strlen(line) > room) {
     line[room] = '\0';
   }
 }
 
-/* "device 180/192 MiB": what the tier holds of its budget. */
+/* "device 94% ": what the tier holds of its budget. */
 static int tier_text(char *text, size_t size, const struct mr_step_report *now, int tier) {
-  struct mr_size_text peak;
-  struct mr_size_text budget;
   if (now->budget_bytes[tier] == 0) {
     return 0;
   }
-  mr_size_format(now->peak_bytes[tier], &peak);
-  mr_size_format(now->budget_bytes[tier], &budget);
-  return snprintf(text, size, "%s %s/%s ", job_tier_names[tier], peak.text, budget.text);
+  double part = (double)now->peak_bytes[tier] / (double)now->budget_bytes[tier];
+  return snprintf(text, size, "%s %.0f%% ", job_tier_names[tier], 100 * part);
 }
 
 static void tiers_part(char part[PART_BYTES], const struct mr_run *run) {

@@ -24,8 +24,9 @@ void progress_step(struct progress *progress, const struct trainer_step *step);
 void progress_stop(struct progress *progress);
 
 /*
- * Joins the parts that fit into `columns`, two spaces between them, into `line` of
- * OUTPUT_STATUS_BYTES. The bar takes what is left, at most 30 columns, and is left out below 6.
+ * Writes the bar and the parts that fit into `columns`, two spaces between them, to `line` of
+ * OUTPUT_STATUS_BYTES. The first part always stands, cut where it must be; then comes the bar, then
+ * the other parts in their order; what is left widens the bar, to 30 columns at most.
  */
 void progress_layout(char *line, const char *const *parts, uint32_t part_count, double done,
                      uint32_t columns);
