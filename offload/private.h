@@ -99,6 +99,14 @@ struct mr_slot {
   uint8_t *pool; /* the slot's buffer */
 };
 
+/* What a lane's copies into its pool cost, in processor time for a chunk. */
+struct mr_copier {
+  uint64_t through_ns; /* through the caches */
+  uint64_t past_ns;    /* past them */
+  uint32_t past_left;  /* chunks that will go past them */
+  uint32_t turn;
+};
+
 struct mr_store_queue {
   struct mr_store_request *head;
   struct mr_store_request *tail;
@@ -139,6 +147,7 @@ struct mr_lane {
   uint32_t settling[MR_STORE_SLOTS]; /* reads that have come back, oldest first */
   uint32_t settling_count;
   uint32_t inflight[MR_IO_CLASS_COUNT];
+  struct mr_copier copier;
   uint32_t passed_writes; /* others issued since a write-back began to wait */
   uint64_t last_demand_ns;
 };
@@ -189,10 +198,11 @@ struct mr_store {
 /* checksum.c: CRC32C of a chunk; the copying ones take it on the way. */
 uint32_t mr_chunk_seed(uint32_t extent, uint32_t generation, uint64_t chunk);
 uint32_t mr_chunk_crc(uint8_t *data, uint32_t bytes, uint32_t seed);
-uint32_t mr_chunk_copy_in(uint8_t *pool, uint8_t *data, uint32_t bytes, uint32_t seed);
+/* Without a seed no checksum is taken. `data` and `pool` are 64-byte aligned. */
+uint32_t mr_chunk_copy_in(struct mr_copier *copier, uint8_t *pool, uint8_t *data, uint32_t bytes,
+                          const uint32_t *seed);
 uint32_t mr_chunk_copy_out(uint8_t *data, uint8_t *pool, uint32_t bytes, uint32_t seed);
-/* The same copies without a checksum. */
-void mr_chunk_move_in(uint8_t *pool, const uint8_t *data, uint32_t bytes);
+/* The same without a checksum. */
 void mr_chunk_move_out(uint8_t *data, const uint8_t *pool, uint32_t bytes);
 
 /* fault.c */

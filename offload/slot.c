@@ -93,11 +93,8 @@ static void prepare_write(struct mr_lane *lane, struct mr_slot *slot) {
     slot->crc = store->checksums ? mr_chunk_crc(slot->data, slot->bytes, seed) : 0;
     return;
   }
-  if (store->checksums) {
-    slot->crc = mr_chunk_copy_in(slot->pool, slot->data, slot->bytes, seed);
-  } else {
-    mr_chunk_move_in(slot->pool, slot->data, slot->bytes);
-  }
+  slot->crc = mr_chunk_copy_in(&lane->copier, slot->pool, slot->data, slot->bytes,
+                               store->checksums ? &seed : NULL);
   memset(slot->pool + slot->bytes, 0, slot->io_bytes - slot->bytes);
 }
 
