@@ -13,7 +13,8 @@
 
 /* How much dearer a second of an op standing still is than a second of a link at work. */
 #define STALL_PRICE 10.0
-/* Prices are looked at again when a link's load has grown by this part of the compute time. */
+/* Prices are looked at again when a link's load has grown by this part of the compute time, and of
+ * itself. */
 #define PRICE_STEP 0.05
 /* A move costs something even where its link has nothing else to do. */
 #define LEAST_COST 1e-9
@@ -201,7 +202,7 @@ static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t de
 static bool prices_moved(const struct chooser *chooser) {
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
     double load = link_load(chooser->draft, l);
-    if (load > chooser->priced_load[l] + PRICE_STEP) {
+    if (load > chooser->priced_load[l] * (1 + PRICE_STEP) + PRICE_STEP) {
       return true;
     }
   }

@@ -50,6 +50,7 @@ struct mr_draft {
   uint64_t limit_pages; /* of the device, without the small arena */
   uint64_t host_limit_pages;
   uint64_t nvme_limit_units;
+  uint32_t search_rounds;   /* trials of the local search */
   double lookahead_seconds; /* what the search found best for schedules of this draft */
   uint64_t spare_pages;
   bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
@@ -149,7 +150,7 @@ MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t lap
                                             double lookahead_seconds, double *blame_seconds,
                                             double *seconds_out);
 
-/* Chooses, schedules, and improves by at most problem->search_rounds trials. MR_NO_MEMORY. */
+/* Chooses, schedules, and improves by at most search_rounds trials. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
 
 /* Makes a draft fit again after its limit was lowered, with as few changes as it can.

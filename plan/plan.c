@@ -110,8 +110,8 @@ static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limi
  * missing still is taken off the limit and the draft repaired. In the end such stays are given up,
  * which always colours.
  */
-static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
-                             struct mr_program_plan *plan, bool *fits_out) {
+static mr_status make_once(struct mr_draft *draft, uint64_t page_limit,
+                           struct mr_program_plan *plan, bool *fits_out) {
   uint64_t pages = 0;
   mr_draft_reset(draft);
   bool all_kept = mr_draft_peak(draft) <= page_limit;
@@ -131,6 +131,19 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
   draft->line_only = false;
   MR_ASSERT(status != MR_OK || pages == UINT64_MAX || pages <= page_limit);
   *fits_out = pages <= page_limit;
+  return status;
+}
+
+/* A plan that was found without search is not lost by searching: what is said to fit fits. */
+static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
+                             struct mr_program_plan *plan, bool *fits_out) {
+  mr_status status = make_once(draft, page_limit, plan, fits_out);
+  if (status == MR_OK && !*fits_out && draft->search_rounds > 0) {
+    uint32_t rounds = draft->search_rounds;
+    draft->search_rounds = 0;
+    status = make_once(draft, page_limit, plan, fits_out);
+    draft->search_rounds = rounds;
+  }
   return status;
 }
 
@@ -182,35 +195,67 @@ static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_b
   return status;
 }
 
-/* The fewest device pages with which planning succeeds: found by halving, since lower tiers may be
- * what is short. */
-static mr_status smallest_pages(const struct mr_plan_problem *problem, uint64_t page_bytes,
-                                uint64_t *bytes_out) {
-  struct mr_plan_problem quick = *problem;
-  quick.search_rounds = 0;
+/* A page size, the budget from which on it is used, and that from which on a larger one is. */
+struct page_range {
+  uint64_t page_bytes;
+  uint64_t from_bytes;
+  uint64_t to_bytes; /* UINT64_MAX: none is larger */
+};
+
+/* The smallest device budget of the range with which planning succeeds, by halving, since lower
+ * tiers may be what is short; UINT64_MAX: none. */
+static mr_status smallest_in(const struct mr_plan_problem *problem, const struct page_range *range,
+                             uint64_t *bytes_out) {
   struct mr_program_plan plan = {.program = problem->program};
   struct mr_draft draft;
-  mr_status status = mr_draft_init(&draft, &quick, page_bytes);
+  mr_status status = mr_draft_init(&draft, problem, range->page_bytes);
   if (status != MR_OK) {
     return status;
   }
-  uint64_t high = mr_draft_peak(&draft);
-  uint64_t low = least_pages(&draft);
-  uint64_t middle = low;
-  while (low < high && status == MR_OK) {
+  draft.search_rounds = 0;
+  uint64_t low = mr_div_up(range->from_bytes - draft.small_bytes, range->page_bytes);
+  uint64_t high = mr_max_u64(low, mr_draft_peak(&draft));
+  uint64_t most = (range->to_bytes - 1 - draft.small_bytes) / range->page_bytes;
+  uint64_t middle = mr_min_u64(high, most);
+  bool found = false;
+  while (status == MR_OK && low <= middle) {
     bool fits = false;
     status = make_within(&draft, middle, &plan, &fits);
     mr_plan_clear(&plan);
+    if (!found && !fits) break; /* the most of the range is not enough */
+    found = true;
     if (fits) {
       high = middle;
     } else {
       low = middle + 1;
     }
+    if (low == high) break;
     middle = low + (high - low) / 2;
   }
-  *bytes_out = draft.small_bytes + high * page_bytes;
+  uint64_t bytes = draft.small_bytes + high * range->page_bytes;
+  *bytes_out = found ? mr_max_u64(bytes, range->from_bytes) : UINT64_MAX;
   mr_draft_fini(&draft);
   return status;
+}
+
+/* For each page size, largest first, from which budget on it is used: see make(). */
+static mr_status list_ranges(const struct mr_plan_problem *problem,
+                             const struct page_choice *choices, uint32_t choice_count,
+                             struct page_range *ranges) {
+  uint64_t to = UINT64_MAX;
+  for (uint32_t i = 0; i < choice_count; i++) {
+    struct mr_draft draft;
+    mr_status status = mr_draft_init(&draft, problem, choices[i].page_bytes);
+    if (status != MR_OK) {
+      return status;
+    }
+    uint64_t least = draft.small_bytes + least_pages(&draft) * choices[i].page_bytes;
+    uint64_t from = mr_max_u64(least, choices[i].least_budget_bytes);
+    ranges[i] = (struct page_range){choices[i].page_bytes, from, to};
+    to = mr_min_u64(to, from);
+    mr_draft_fini(&draft);
+  }
+  return MR_OK;
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -225,50 +270,49 @@ static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan
 
 /* Says of a problem that does not fit what would do, and which tier is short. */
 static mr_status refuse(const struct mr_plan_problem *problem, const struct page_choice *choices,
-                        uint32_t choice_count, struct mr_program_plan *plan, uint64_t least_bytes) {
+                        uint32_t choice_count, struct mr_program_plan *plan) {
   const uint64_t *budget = problem->budget_bytes;
-  plan->smallest_device_bytes = UINT64_MAX;
-  for (uint32_t i = 0; i < choice_count; i++) {
-    uint64_t bytes = 0;
-    mr_status status = smallest_pages(problem, choices[i].page_bytes, &bytes);
-    if (status != MR_OK) {
-      return status;
+  struct page_range ranges[MOST_PAGE_SIZES];
+  mr_status status = list_ranges(problem, choices, choice_count, ranges);
+  uint64_t least = UINT64_MAX;
+  uint64_t smallest = UINT64_MAX;
+  for (uint32_t i = choice_count; i-- > 0 && status == MR_OK && smallest == UINT64_MAX;) {
+    least = mr_min_u64(least, ranges[i].from_bytes);
+    if (ranges[i].from_bytes < ranges[i].to_bytes) {
+      status = smallest_in(problem, &ranges[i], &smallest);
     }
-    bytes = mr_max_u64(bytes, choices[i].least_budget_bytes);
-    plan->smallest_device_bytes = mr_min_u64(plan->smallest_device_bytes, bytes);
   }
+  plan->smallest_device_bytes = smallest;
   plan->failed_tier = MR_TIER_DEVICE;
-  if (least_bytes <= budget[MR_TIER_DEVICE]) {
+  if (least <= budget[MR_TIER_DEVICE]) {
     plan->failed_tier = budget[MR_TIER_NVME] > 0 ? MR_TIER_NVME : MR_TIER_HOST;
   }
-  return MR_OK;
+  return status;
 }
 
+/* The largest pages are used with which the budget is not below what the device needs at least;
+ * smaller ones would not help where a lower tier is short. */
 static mr_status make(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
   struct page_choice choices[MOST_PAGE_SIZES];
   uint32_t choice_count = list_pages(problem, choices);
-  uint64_t least_bytes = UINT64_MAX;
-  name_largest_op(problem->program, plan);
+  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
   for (uint32_t i = 0; i < choice_count; i++) {
-    if (problem->budget_bytes[MR_TIER_DEVICE] < choices[i].least_budget_bytes) continue;
-    uint64_t bytes = 0;
+    if (device < choices[i].least_budget_bytes) continue;
+    uint64_t least = 0;
     bool fits = false;
-    mr_op_id largest_op = plan->largest_op;
-    uint64_t largest_op_bytes = plan->largest_op_bytes;
-    mr_status status = try_page(problem, choices[i].page_bytes, plan, &fits, &bytes);
-    plan->largest_op = largest_op;
-    plan->largest_op_bytes = largest_op_bytes;
+    mr_status status = try_page(problem, choices[i].page_bytes, plan, &fits, &least);
     if (status != MR_OK) {
       return status;
     }
-    if (fits) {
-      plan->fits = true;
-      status = mr_plan_add_waits(plan);
-      return status == MR_OK ? mr_program_plan_simulate(problem, plan) : status;
-    }
-    least_bytes = mr_min_u64(least_bytes, bytes);
+    plan->fits = fits;
+    if (least <= device) break;
   }
-  return refuse(problem, choices, choice_count, plan, least_bytes);
+  name_largest_op(problem->program, plan);
+  if (!plan->fits) {
+    return refuse(problem, choices, choice_count, plan);
+  }
+  mr_status status = mr_plan_add_waits(plan);
+  return status == MR_OK ? mr_program_plan_simulate(problem, plan) : status;
 }
 
 mr_status mr_program_plan_make(const struct mr_plan_problem *problem,

@@ -194,7 +194,7 @@ static mr_status change(struct search *search, bool *changed_out) {
 
 static mr_status search_rounds(struct search *search) {
   struct mr_draft *draft = search->draft;
-  for (uint32_t round = 0; round < draft->problem->search_rounds; round++) {
+  for (uint32_t round = 0; round < draft->search_rounds; round++) {
     if (good_enough(search)) break;
     bool changed = false;
     double seconds = 0;
