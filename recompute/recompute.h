@@ -8,16 +8,16 @@
  * that flag (the backward pass): each is *saved* or *remade*. A *choice* is a set of ops that run
  * again; everything that they need is saved, remade too, or lives anyway. The *menu* of a block
  * lists choices from "save all" to the one that saves least, in the order of bytes freed; each is a
- * minimum cut: the labelling "remake these, save those" with least (seconds of ops run again +
- * price
- * * bytes saved) for a price of a byte, which is swept. The last choice is MR_RECOMPUTE_FULL's:
- * what crosses the block's border is saved, everything else that can be remade is, unless remaking
- * it would keep more bytes alive than it frees.
+ * minimum cut: the labelling "remake these, save those" with least cost, seconds of ops run again
+ * plus bytes saved times the price of a byte; the price is swept. The last choice is
+ * MR_RECOMPUTE_FULL's: what crosses the block's border is saved, everything else that can be remade
+ * is, unless remaking it would keep more bytes alive than it frees.
  *
- * What can be remade. A value that only ops of its own block touch, and that no forward op changes
- * in place. Its producer has MR_OP_REPEATABLE, changes nothing in place, writes nothing that lasts,
- * and finds its inputs unchanged wherever the clone may go: a parameter that is updated in place at
- * the end of the step is, one that is updated before the clone's last possible place is not.
+ * What can be remade. A value that no forward op of another block touches and no forward op changes
+ * in place; backward ops may carry any block number, or none. Its producer has MR_OP_REPEATABLE,
+ * changes nothing in place, writes nothing that lasts, and finds its inputs unchanged wherever the
+ * clone may go: a parameter that is updated in place at the end of the step is, one that is updated
+ * before the clone's last possible place is not.
  *
  * The pass puts clones of the chosen ops right before the first later op of the program that needs
  * what they make, each at most once, writing to fresh tensors; later readers read those, so the

@@ -31,13 +31,11 @@ static void value_touch(struct mr_values *v, uint32_t number, mr_op_id k, bool c
   if (value->producer == MR_NO_OP) {
     return;
   }
-  if (op->block != v->graph->ops[value->producer].block) {
-    value->border = true;
-  }
   if (is_train_only(op)) {
     value->first_train = value->first_train == MR_NO_OP ? k : value->first_train;
     return;
   }
+  value->border = value->border || op->block != v->graph->ops[value->producer].block;
   value->changed = value->changed || changes;
   value->border = value->border || value->first_train != MR_NO_OP;
 }

@@ -21,7 +21,7 @@ struct mr_value {
   mr_tensor_id tensor;
   mr_op_id producer;    /* MR_NO_OP: there before the step */
   mr_op_id first_train; /* the first op with MR_OP_TRAIN_ONLY that touches it; MR_NO_OP: none */
-  bool border;          /* an op of another block touches it, or evaluation needs it afterwards */
+  bool border;          /* a forward op of another block, or after first_train, touches it */
   bool changed;         /* in place, by an op that runs in evaluation too */
   bool remakable;
 };

@@ -251,7 +251,8 @@ static void layer_probe(struct maker *m, struct model *model, uint32_t micro, ui
 static void layer_backward(struct maker *m, struct model *model, uint32_t micro, uint32_t l) {
   struct layer *layer = &model->layers[l];
   for (uint32_t i = 0; i < m->options->layer_ops; i++) {
-    struct op_draft op = {.name = "backward", .block = micro * MOST_LAYERS + l};
+    struct op_draft op = {.name = "backward"};
+    op.block = chance(m, 50) ? micro * MOST_LAYERS + l : MR_NO_BLOCK;
     op.flags = MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE;
     uint32_t read = 1 + (uint32_t)mr_random_below(&m->random, MOST_READ);
     for (uint32_t j = 0; j < read; j++) {

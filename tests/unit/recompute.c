@@ -386,6 +386,7 @@ static struct feed_forward feed_forward_make(int kind) {
   mr_tensor_id w = tensor(g, "w", MR_PARAMETER, 64);
   mr_tensor_id x = tensor(g, "x", MR_ACTIVATION, 16);
   mr_tensor_id d = tensor(g, "d", MR_GRADIENT, 16);
+  mr_tensor_id e = tensor(g, "e", MR_ACTIVATION, 16);
   f.a = tensor(g, "a", MR_ACTIVATION, 16);
   f.b = tensor(g, "b", MR_ACTIVATION, 64);
   f.c = tensor(g, "c", MR_ACTIVATION, 64);
@@ -400,11 +401,12 @@ static struct feed_forward feed_forward_make(int kind) {
     op(g, "drop", r, 7, (struct operands){{f.c}, 1, {f.c}, 1});
   }
   op(g, "down", r, 7, (struct operands){{f.c, w}, 2, {f.y}, 1});
-  op(g, "head", t, MR_NO_BLOCK, (struct operands){{f.y}, 1, {d}, 1});
+  op(g, "loss", 0, MR_NO_BLOCK, (struct operands){{f.y}, 1, {e}, 1});
+  op(g, "head", t, MR_NO_BLOCK, (struct operands){{e}, 1, {d}, 1});
   if (kind == EARLY_UPDATE) {
     op(g, "update", t, MR_NO_BLOCK, (struct operands){{d, w}, 2, {w}, 1});
   }
-  op(g, "down.backward", t, 7, (struct operands){{f.c, w, d}, 3, {d}, 1});
+  op(g, "down.backward", t, MR_NO_BLOCK, (struct operands){{f.c, w, d}, 3, {d}, 1});
   op(g, "bend.backward", t, 7, (struct operands){{f.b, d}, 2, {d}, 1});
   op(g, "up.backward", t, 7, (struct operands){{kind == INNER_NORM ? x : f.a, w, d}, 3, {d}, 1});
   op(g, "norm.backward", t, 7, (struct operands){{x, d}, 2, {d}, 1});
@@ -453,10 +455,10 @@ static void clones_come_late(void **state) {
   assert_int_equal(mr_recompute_menu_init(&menu, f.graph, seconds), MR_OK);
   uint32_t selected = menu.blocks[0].choice_count - 1;
   assert_int_equal(mr_recompute_apply(&menu, f.graph, &selected, &program), MR_OK);
-  static const char *const names[] = {"embed",         "norm",       "up",          "bend",
-                                      "down",          "head",       "bend.again",  "down.backward",
-                                      "bend.backward", "norm.again", "up.backward", "norm.backward",
-                                      "update"};
+  static const char *const names[] = {"embed",         "norm",          "up",         "bend",
+                                      "down",          "loss",          "head",       "bend.again",
+                                      "down.backward", "bend.backward", "norm.again", "up.backward",
+                                      "norm.backward", "update"};
   assert_int_equal(program->op_count, MR_COUNT_OF(names));
   for (uint32_t k = 0; k < program->op_count; k++) {
     assert_string_equal(program->ops[k].name, names[k]);
@@ -466,10 +468,10 @@ static void clones_come_late(void **state) {
   assert_int_equal(mr_liveness_init(&liveness, program), MR_OK);
   assert_int_equal(liveness.accesses[liveness.first[f.c + 1] - 1].op, 4);
   assert_int_equal(liveness.accesses[liveness.first[f.a + 1] - 1].op, 2);
-  assert_int_equal(liveness.accesses[liveness.first[f.b + 1] - 1].op, 8);
+  assert_int_equal(liveness.accesses[liveness.first[f.b + 1] - 1].op, 9);
   mr_tensor_id again = 0;
   assert_int_equal(mr_graph_find(program, "c.again", &again), MR_OK);
-  assert_int_equal(liveness.accesses[liveness.first[again]].op, 6);
+  assert_int_equal(liveness.accesses[liveness.first[again]].op, 7);
   mr_liveness_fini(&liveness);
   mr_graph_destroy(program);
   mr_recompute_menu_fini(&menu);
