@@ -67,19 +67,18 @@ static void step_text(struct output *output, const struct trainer_step *step) {
   const struct mr_step_report *report = &step->report;
   struct job_seconds seconds;
   struct job_seconds predicted;
-  struct mr_size_text moved[MR_LINK_COUNT];
+  double moved[MR_LINK_COUNT];
   for (int link = 0; link < MR_LINK_COUNT; link++) {
-    mr_size_format(report->moved_bytes[link], &moved[link]);
+    moved[link] = (double)report->moved_bytes[link] / (double)MR_MIB;
   }
   output_text(output,
-              "step %llu  loss %.6f  norm %.4f  %s (forecast %s, bound by %s)  %.0f tokens/s  "
-              "out %s in %s read %s write %s\n",
+              "step %2llu  loss %.6f  norm %.3f  %s, forecast %s, bound by %s  %.0f tokens/s  "
+              "MiB out %.0f in %.0f read %.0f write %.0f\n",
               (unsigned long long)step->step, step->loss, step->grad_norm,
               job_seconds_format(report->seconds, &seconds),
               job_seconds_format(report->predicted_seconds, &predicted), report->bound_by,
-              step->tokens_per_second, moved[MR_LINK_DEVICE_TO_HOST].text,
-              moved[MR_LINK_HOST_TO_DEVICE].text, moved[MR_LINK_NVME_READ].text,
-              moved[MR_LINK_NVME_WRITE].text);
+              step->tokens_per_second, moved[MR_LINK_DEVICE_TO_HOST], moved[MR_LINK_HOST_TO_DEVICE],
+              moved[MR_LINK_NVME_READ], moved[MR_LINK_NVME_WRITE]);
 }
 
 static void stepped(void *context, struct trainer *trainer, const struct trainer_step *step) {
