@@ -160,7 +160,7 @@ static bool split_path(const char *path, char *directory_out, uint64_t *step_out
   }
   *step_out = step;
   if (slash == NULL) {
-    strcpy(directory_out, ".");
+    memcpy(directory_out, ".", 2);
   } else {
     *slash = '\0';
   }

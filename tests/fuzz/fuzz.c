@@ -22,15 +22,24 @@
 #define MOST_CHANGES  8u
 #define CRASH_SECONDS 20u /* an input that takes longer hangs */
 
-static uint64_t seed;
 static volatile uint64_t rounds;
+static char seed_text[32];
 
+/* Signal handlers may not print: the number is written digit by digit. */
 static void tell_crash(int number) {
-  char text[128];
-  int length = snprintf(text, sizeof text, "signal %d in round %llu of seed %llu\n", number,
-                        (unsigned long long)rounds, (unsigned long long)seed);
-  ssize_t ignored = write(STDERR_FILENO, text, (size_t)length);
-  (void)ignored;
+  char digits[24];
+  size_t at = sizeof digits;
+  digits[--at] = '\0';
+  uint64_t rest = rounds;
+  do {
+    digits[--at] = (char)('0' + rest % 10);
+    rest /= 10;
+  } while (rest != 0);
+  const char *const words_told[] = {"a crash in round ", digits + at, " of seed ", seed_text};
+  for (size_t i = 0; i < MR_COUNT_OF(words_told); i++) {
+    ssize_t written = write(STDERR_FILENO, words_told[i], strlen(words_told[i]));
+    (void)written;
+  }
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -142,8 +151,9 @@ static uint8_t *guarded_end(void) {
 
 int main(int argc, char **argv) {
   double seconds = argc > 1 ? strtod(argv[1], NULL) : 3;
-  seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
+  snprintf(seed_text, sizeof seed_text, "%llu\n", (unsigned long long)seed);
+  printf("seed %s", seed_text);
   fflush(stdout);
   signal(SIGSEGV, tell_crash);
   signal(SIGABRT, tell_crash);

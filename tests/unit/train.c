@@ -92,7 +92,7 @@ static void compare(const struct naive *naive, const char *path, const char *pre
     double largest = 0;
     double difference = 0;
     for (uint64_t j = 0; j < entry->count; j++) {
-      largest = fmax(largest, fabs(wanted[j]));
+      largest = fmax(largest, fabs((double)wanted[j]));
       double apart = fabs((double)found[j] - wanted[j]);
       difference = apart > difference || isnan(apart) ? apart : difference;
     }
