@@ -8,7 +8,7 @@
 
 #define TENSOR(name, dtype, shape, from, to)                                                       \
   "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]" \
-                                                                                               "}"
+  "}"
 
 /* Each is the JSON of a header; the length goes before it and the data behind it. */
 static const char *const headers[] = {
