@@ -19,12 +19,14 @@
 
 #define MOST_ALLOCATIONS 20000u
 
+/* The linker chose these names. NOLINTBEGIN(bugprone-reserved-identifier) */
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *data, size_t bytes);
 char *__real_strdup(const char *text);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *data, size_t bytes);
 char *__wrap_strdup(const char *text);
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 static uint32_t fail_at; /* 0: never */
 static uint32_t allocations;
