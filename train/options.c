@@ -72,7 +72,7 @@ static mr_status check_numbers(const struct trainer_options *options) {
       {"min-lr", options->min_lr, 0, 1e6},
       {"betas (the first)", options->beta1, 0, 0.9999999},
       {"betas (the second)", options->beta2, 0, 0.9999999},
-      {"eps", options->eps, 0, 1e6},
+      {"eps", options->eps, 1e-30, 1e6},
       {"weight-decay", options->weight_decay, 0, 1e6},
       {"clip", options->clip, 0, 1e30},
       {"grad-accum", options->grad_accum, 1, MOST_GRAD_ACCUM},

@@ -25,6 +25,7 @@
 
 #include <memrun/memrun.h>
 
+/* Strings are borrowed until the trainer is destroyed. */
 struct trainer_options {
   /* Model: a preset ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", or NULL for the small default
    * model) and single dimensions over it (0: the preset's). heads 0: width / 64 where that is
@@ -114,11 +115,17 @@ struct trainer_step {
 /* One optimizer step. Blocks. */
 MR_CHECK_RESULT mr_status trainer_step(struct trainer *trainer, struct trainer_step *step_out);
 
-/* Mean loss over eval_batches windows of the evaluation data (of the training source where there is
- * none). */
+/* Mean loss over eval_batches windows, rounded up to whole steps of grad_accum windows, of the
+ * evaluation data; where there is none, of the training file's first windows or of rows of the
+ * Markov source that no training step reads. Changes nothing but the loss that is shown. */
 MR_CHECK_RESULT mr_status trainer_evaluate(struct trainer *trainer, double *loss_out);
 
-/* Writes a checkpoint beside the older ones, synced and renamed; keeps the newest two. */
+/*
+ * Writes a checkpoint beside the older ones in options.checkpoint_dir, synced and renamed; keeps
+ * the newest two up to this step. One of the same step is replaced; those of later steps, left by a
+ * run that went further, stay until this run gets there. trainer_create refuses a directory that
+ * holds checkpoints where the run does not resume.
+ */
 MR_CHECK_RESULT mr_status trainer_checkpoint(struct trainer *trainer);
 
 /* Writes config.json and model.safetensors into options.save_dir. */

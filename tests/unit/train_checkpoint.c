@@ -396,6 +396,34 @@ static void constrained_runs_verify(void **state) {
   assert_null(found.first_difference);
 }
 
+/* What is trained without any option is at least four times as large as its budgets, and fits. */
+static void default_job_needs_offload(void **state) {
+  (void)state;
+  struct trainer_options options;
+  struct trainer_info info;
+  struct mr_graph *graph = NULL;
+  struct mr_plan *plan = NULL;
+  struct mr_nvme_path nvme = {.path = root, .limit_bytes = 4ull << 30};
+  trainer_options_init(&options);
+  options.run.profile_path = profile;
+  options.run.offload = MR_OFFLOAD_NVME;
+  options.run.nvme = &nvme;
+  options.run.nvme_count = 1;
+  options.layers = 4;
+  trainer_default_budgets(&options);
+  assert_true(options.run.device_bytes == MR_BUDGET_AUTO);
+  options.layers = 0;
+  trainer_default_budgets(&options);
+  assert_int_equal(trainer_graph_create(&options, &graph, &info), MR_OK);
+  assert_int_equal(mr_plan_create(graph, &options.run, &plan), MR_OK);
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  mr_plan_summarize(plan, &summary);
+  assert_true(summary.fits);
+  assert_true(summary.footprint_bytes >= 4 * (options.run.device_bytes + options.run.host_bytes));
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+}
+
 #define TRAIN_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void) {
@@ -408,6 +436,7 @@ int main(void) {
       TRAIN_TEST(saved_models_are_loaded),
       TRAIN_TEST(interrupted_jobs_leave_a_checkpoint),
       TRAIN_TEST(constrained_runs_verify),
+      TRAIN_TEST(default_job_needs_offload),
   };
   return cmocka_run_group_tests(tests, begin_all, end_all);
 }
