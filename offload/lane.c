@@ -15,7 +15,7 @@
 #define SLICE_NS 100000ull
 /* For this long after a demand read the next one is expected, and others hold back. */
 #define DEMAND_WINDOW_NS 20000000ull
-/* Writes in flight meanwhile: 3 MiB keep nine tenths of the write rate (bench/results/nvme.txt) and
+/* Writes in flight meanwhile: 3 MiB keep most of the write rate (bench/nvme.sh measures it) and
  * are half a millisecond that a read may have to wait on a disk of 6 GB/s. */
 #define DEMAND_WRITES 6u
 /* A write-back that has seen so many others issued before it goes next. */
