@@ -53,6 +53,7 @@ struct mr_draft {
   uint32_t search_rounds;   /* trials of the local search */
   double lookahead_seconds; /* what the search found best for schedules of this draft */
   uint64_t spare_pages;
+  double seconds; /* of a step, by the last schedule */
   bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
 
   uint64_t *usage;      /* device pages at each op */

@@ -17,7 +17,8 @@
 #define MOST_WASTE_PER_TEN 0.03
 #define MOST_PAGE_SIZES    10u
 #define REPAIR_ROUNDS      6u
-#define COLOURING_PART     96u /* about 1 % of the pages is kept back for colouring */
+#define REPAIR_COST        1.02 /* a repair that slows the step by more is not the last word */
+#define COLOURING_PART     96u  /* about 1 % of the pages is kept back for colouring */
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -104,33 +105,67 @@ static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limi
   return status;
 }
 
-/*
- * Decides and lowers under a limit in pages. Stays that go round the end of the step can make
- * colouring need a few pages more than are ever in use; so a little is kept back, and what is
- * missing still is taken off the limit and the draft repaired. In the end such stays are given up,
- * which always colours.
- */
-static mr_status make_once(struct mr_draft *draft, uint64_t page_limit,
-                           struct mr_program_plan *plan, bool *fits_out) {
-  uint64_t pages = 0;
-  mr_draft_reset(draft);
-  bool all_kept = mr_draft_peak(draft) <= page_limit;
-  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
-  for (uint32_t round = 0; round < REPAIR_ROUNDS && pages != UINT64_MAX; round++) {
+/* Tightens the limit by what colouring is short of and repairs, a few times. *seconds_out: the time
+ * before any repair; INFINITY where nothing fits. */
+static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
+                            struct mr_program_plan *plan, bool *fits_out, double *seconds_out) {
+  *fits_out = false;
+  for (uint32_t round = 0; round < REPAIR_ROUNDS; round++) {
+    uint64_t pages = 0;
     mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
+    if (round == 0) {
+      *seconds_out = pages == UINT64_MAX ? INFINITY : draft->seconds;
+    }
     if (status != MR_OK || pages <= page_limit) {
       *fits_out = status == MR_OK;
       return status;
     }
-    uint64_t excess = pages - page_limit;
-    draft->limit_pages -= mr_min_u64(excess, draft->limit_pages);
+    if (pages == UINT64_MAX) break;
+    draft->limit_pages -= mr_min_u64(pages - page_limit, draft->limit_pages);
   }
+  return MR_OK;
+}
+
+/* Gives up stays that go round the end of the step; colouring then needs what is in use. */
+static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
+                           struct mr_program_plan *plan, bool *fits_out) {
+  uint64_t pages = 0;
   draft->limit_pages = page_limit;
   draft->line_only = true;
   mr_status status = attempt(draft, false, page_limit, plan, &pages);
   draft->line_only = false;
-  MR_ASSERT(status != MR_OK || pages == UINT64_MAX || pages <= page_limit);
-  *fits_out = pages <= page_limit;
+  *fits_out = pages != UINT64_MAX;
+  MR_ASSERT(status != MR_OK || !*fits_out || pages <= page_limit);
+  return status;
+}
+
+/*
+ * Decides and lowers under a limit in pages. Stays that go round the end of the step can make
+ * colouring need a few pages more than are ever in use; so a little is kept back, and what is
+ * missing still is taken off the limit and the draft repaired. Where that does not help, or costs
+ * much, a plan without such stays is made, and the faster is taken.
+ */
+static mr_status make_once(struct mr_draft *draft, uint64_t page_limit,
+                           struct mr_program_plan *plan, bool *fits_out) {
+  double first_seconds = INFINITY;
+  mr_draft_reset(draft);
+  bool all_kept = mr_draft_peak(draft) <= page_limit;
+  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
+  mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
+  double round_seconds = draft->seconds;
+  if (status != MR_OK || (*fits_out && round_seconds <= first_seconds * REPAIR_COST)) {
+    return status;
+  }
+  struct mr_program_plan line = {.program = plan->program};
+  bool line_fits = false;
+  status = make_line(draft, page_limit, &line, &line_fits);
+  if (line_fits && (!*fits_out || draft->seconds < round_seconds)) {
+    mr_plan_clear(plan);
+    *plan = line;
+    *fits_out = true;
+  } else {
+    mr_plan_clear(&line);
+  }
   return status;
 }
 

@@ -443,7 +443,8 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
     advance(&sweep);
   }
   settle(&sweep);
-  *seconds_out = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
+  draft->seconds = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
+  *seconds_out = draft->seconds;
   sweep_fini(&sweep);
   return MR_OK;
 }
