@@ -20,6 +20,7 @@ static void access_device(const struct access *access) {
   if (access->from != NULL) {
     memcpy(resident, access->from, access->bytes);
   } else {
+    MR_ASSERT(access->to != NULL);
     memcpy(access->to, resident, access->bytes);
   }
 }
@@ -104,6 +105,10 @@ static mr_status check(const struct access *access) {
   const struct mr_tensor *tensor = &graph->tensors[access->tensor];
   if (tensor->role != MR_INPUT && !mr_role_is_persistent(tensor->role)) {
     mr_log(MR_LOG_ERROR, "tensor %s does not live between steps", tensor->name);
+    return MR_INVALID;
+  }
+  if (access->from == NULL && access->to == NULL && access->bytes != 0) {
+    mr_log(MR_LOG_ERROR, "tensor %s: no memory was given to read into or write from", tensor->name);
     return MR_INVALID;
   }
   uint64_t end = 0;

@@ -184,7 +184,11 @@ MR_API MR_CHECK_RESULT mr_status mr_run_read(struct mr_run *run, mr_tensor_id te
 MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mode,
                                              struct mr_step_report *report_out);
 
-/* The occupancy and rates of this moment, for a progress display: any thread. */
+/*
+ * The occupancy of this moment, for a progress display: any thread. `step` is the step in progress
+ * or the last one, `seconds` the time since it began (0 between steps); moved bytes and busy
+ * seconds are since the run began, so that a reader takes differences.
+ */
 MR_API void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out);
 
 /* Lists a measured machine as JSON: devices, tiers, link and op rates; the caller frees it with

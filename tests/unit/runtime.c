@@ -169,6 +169,8 @@ static void bad_ranges_are_refused(void **unused) {
   assert_int_equal(mr_run_read(run, world.weights[0], UINT64_MAX, &byte, 1), MR_INVALID);
   assert_int_equal(mr_run_write(run, activation, 0, &byte, 1), MR_INVALID);
   assert_int_equal(mr_run_write(run, 12345, 0, &byte, 1), MR_INVALID);
+  assert_int_equal(mr_run_write(run, world.weights[0], 0, NULL, 1), MR_INVALID);
+  assert_int_equal(mr_run_read(run, world.weights[0], 0, NULL, 1), MR_INVALID);
   assert_int_equal(mr_run_read(run, world.weights[0], bytes, &byte, 0), MR_OK);
   assert_int_equal(mr_run_step(run, (mr_step_mode)7, NULL), MR_INVALID);
   assert_int_equal(mr_run_step(run, MR_STEP_TRAIN, NULL), MR_OK);

@@ -54,19 +54,22 @@ static void a_profile_survives_its_file(void **state) {
 
 static void bad_texts_are_refused(void **state) {
   (void)state;
-  static const char *const bad[] = {
-      "",
-      "{",
-      "null",
-      "[]",
-      "{}",
-      "{\"memrun_profile\":2}",
-      "{\"memrun_profile\":1}",
-      "\xff\xfe",
+  static const char negative_rate[] =
       "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":-1,\"host_to_device\":1,"
-      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}",
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
+  static const char half_an_op[] =
       "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
-      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[{\"kind\":\"k\"}],\"paths\":[]}"};
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[{\"kind\":\"k\"}],\"paths\":[]}";
+  static const char *const bad[] = {"",
+                                    "{",
+                                    "null",
+                                    "[]",
+                                    "{}",
+                                    "{\"memrun_profile\":2}",
+                                    "{\"memrun_profile\":1}",
+                                    "\xff\xfe",
+                                    negative_rate,
+                                    half_an_op};
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_INVALID);
   }
@@ -87,9 +90,8 @@ static void damaged_texts_are_harmless(void **state) {
   struct mr_random random;
   mr_random_init(&random, 7);
   for (uint32_t i = 0; i < 3000; i++) {
-    char *copy = malloc(bytes);
+    char *copy = mr_string_copy(text);
     assert_non_null(copy);
-    memcpy(copy, text, bytes);
     copy[mr_random_below(&random, bytes)] = (char)mr_random_u64(&random);
     size_t kept = i % 3 == 0 ? (size_t)mr_random_below(&random, bytes) : bytes;
     if (mr_profile_parse(copy, kept, &other) == MR_OK) {

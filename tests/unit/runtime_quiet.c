@@ -26,6 +26,8 @@ int main(void) {
 
 static _Atomic uint64_t allocations;
 
+/* glibc's own names for its allocator, and its headers' reserved parameter names. */
+/* NOLINTBEGIN(bugprone-reserved-identifier,readability-inconsistent-declaration-parameter-name) */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *data, size_t bytes);
@@ -50,6 +52,8 @@ void *aligned_alloc(size_t alignment, size_t bytes) {
   atomic_fetch_add(&allocations, 1);
   return __libc_memalign(alignment, bytes);
 }
+
+/* NOLINTEND(bugprone-reserved-identifier,readability-inconsistent-declaration-parameter-name) */
 
 static void steps_allocate_nothing(mr_offload offload, uint64_t host_bytes, const char *trace) {
   static const struct world_shape shape = {4, 300 * 1000};
