@@ -62,7 +62,8 @@ struct mr_draft {
   double link_seconds[MR_LINK_COUNT];
 };
 
-/* The seconds that a link needs for a move of `bytes` on its own. */
+/* The seconds for which a move of `bytes` takes up its link. NVMe moves overlap, so that their
+ * latency holds up nobody but who waits for them. */
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
 
 /* Everything kept, limits from the problem's budgets. MR_NO_MEMORY. */

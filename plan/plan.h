@@ -56,7 +56,7 @@
 /* What the machine does; from measurement or from a file. */
 struct mr_link_rate {
   double bytes_per_second; /* > 0 */
-  double latency_seconds;  /* of one move */
+  double latency_seconds;  /* of one move; NVMe moves overlap, so that it delays who waits alone */
 };
 
 struct mr_plan_problem {
@@ -101,7 +101,7 @@ struct mr_instruction {
   uint32_t first_wait;
   uint32_t wait_count;  /* at most one for each other queue and step */
   uint32_t first_birth; /* births[]: instances whose pages this instruction is the first to touch;
-                           bind them before */
+                           bind them before. Those that are small or always there have none */
   uint32_t birth_count;
   double start_seconds; /* predicted, from the start of the step's first op */
   double end_seconds;

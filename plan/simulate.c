@@ -2,7 +2,8 @@
 /*
  * Plays a finished plan: every queue runs its instructions in order, each starts when its waits are
  * over, steps follow one another without a pause. NVMe reads and writes slow each other down where
- * the drive shares its rate. The last but one step is taken for the steady state.
+ * the drive shares its rate; an NVMe move is finished a latency after its bytes have passed, while
+ * the next ones pass. The steady state is measured after the first steps.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,9 @@ struct player {
   const struct mr_plan_problem *problem;
   struct mr_program_plan *plan;
   uint32_t started[MR_QUEUE_COUNT];
+  uint32_t passed[MR_QUEUE_COUNT]; /* no longer take up their queue */
   uint32_t finished[MR_QUEUE_COUNT];
+  double *due_seconds[MR_QUEUE_COUNT]; /* when what has passed is finished */
   double remaining_seconds[MR_QUEUE_COUNT];
   double now_seconds;
   double start_seconds[STEPS]; /* of the first op of each step */
@@ -36,7 +39,7 @@ static bool can_start(const struct player *player, uint32_t queue) {
   const struct mr_program_plan *plan = player->plan;
   uint32_t count = plan->instruction_count[queue];
   uint32_t next = player->started[queue];
-  if (next > player->finished[queue] || next == STEPS * count) {
+  if (next > player->passed[queue] || next == STEPS * count) {
     return false;
   }
   uint32_t step = next / count;
@@ -72,7 +75,7 @@ static bool start_what_can(struct player *player) {
 }
 
 static bool busy(const struct player *player, uint32_t queue) {
-  return player->started[queue] > player->finished[queue];
+  return player->started[queue] > player->passed[queue];
 }
 
 /* The part of its own rate at which a queue works now. */
@@ -89,33 +92,69 @@ static double pace(const struct player *player, uint32_t queue) {
   return mixed < both ? mixed / both : 1.0;
 }
 
-/* Lets time pass until something is finished; false where nothing is under way. */
-static bool advance(struct player *player) {
+/* How long after its bytes have passed a move is finished. */
+static double latency_seconds(const struct player *player, uint32_t queue) {
+  if (queue != MR_QUEUE_OF(MR_LINK_NVME_READ) && queue != MR_QUEUE_OF(MR_LINK_NVME_WRITE)) {
+    return 0;
+  }
+  return player->problem->link[queue - MR_QUEUE_OF(0)].latency_seconds;
+}
+
+/* Seconds until something passes or is finished; INFINITY: nothing is under way. */
+static double next_event(const struct player *player, const double *paces) {
   double pass = INFINITY;
-  double paces[MR_QUEUE_COUNT];
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    paces[q] = pace(player, q);
     if (busy(player, q)) {
       pass = fmin(pass, player->remaining_seconds[q] / paces[q]);
     }
+    if (player->passed[q] > player->finished[q]) {
+      double due = player->due_seconds[q][player->finished[q]] - player->now_seconds;
+      pass = fmin(pass, fmax(due, 0));
+    }
   }
+  return pass;
+}
+
+static void finish_what_is_due(struct player *player, uint32_t queue) {
+  const double *due_seconds = player->due_seconds[queue];
+  while (player->finished[queue] < player->passed[queue] &&
+         due_seconds[player->finished[queue]] <= player->now_seconds + ROUNDING) {
+    uint32_t count = player->plan->instruction_count[queue];
+    uint32_t index = player->finished[queue]++;
+    if (index / count == FIRST_STEP) {
+      player->plan->instructions[queue][index % count].end_seconds = player->now_seconds;
+    }
+  }
+}
+
+/* Lets time pass until something changes; false where nothing is under way. */
+static bool advance(struct player *player) {
+  double paces[MR_QUEUE_COUNT];
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    paces[q] = pace(player, q);
+  }
+  double pass = next_event(player, paces);
   if (pass == INFINITY) {
     return false;
   }
   player->now_seconds += pass;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    if (!busy(player, q)) continue;
-    player->remaining_seconds[q] -= pass * paces[q];
-    if (player->remaining_seconds[q] <= ROUNDING) {
-      uint32_t count = player->plan->instruction_count[q];
-      if (player->finished[q] / count == FIRST_STEP) {
-        player->plan->instructions[q][player->finished[q] % count].end_seconds =
-            player->now_seconds;
-      }
-      player->finished[q]++;
+    if (busy(player, q) && (player->remaining_seconds[q] -= pass * paces[q]) <= ROUNDING) {
+      player->due_seconds[q][player->passed[q]++] =
+          player->now_seconds + latency_seconds(player, q);
     }
+    finish_what_is_due(player, q);
   }
   return true;
+}
+
+static void play(struct player *player) {
+  bool going = true;
+  while (going) {
+    while (start_what_can(player)) {
+    }
+    going = advance(player);
+  }
 }
 
 mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
@@ -124,12 +163,16 @@ mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
     return MR_OK;
   }
   struct player player = {.problem = problem, .plan = plan};
-  bool going = true;
-  while (going) {
-    while (start_what_can(&player)) {
+  mr_status status = MR_NO_MEMORY;
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    player.due_seconds[q] =
+        mr_allocate((uint64_t)STEPS * plan->instruction_count[q], sizeof *player.due_seconds[q]);
+    if (player.due_seconds[q] == NULL) {
+      goto done;
     }
-    going = advance(&player);
   }
+  play(&player);
+  status = MR_OK;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     MR_ASSERT(player.finished[q] == STEPS * plan->instruction_count[q]);
     for (uint32_t i = 0; i < plan->instruction_count[q]; i++) {
@@ -139,5 +182,10 @@ mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
   }
   plan->step_seconds = (player.start_seconds[STEPS - 1] - player.start_seconds[FIRST_STEP]) /
                        (double)(STEPS - 1 - FIRST_STEP);
-  return MR_OK;
+
+done:
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    free(player.due_seconds[q]);
+  }
+  return status;
 }
