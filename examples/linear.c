@@ -205,10 +205,10 @@ static void fill(float *numbers, size_t count, uint64_t seed) {
 static mr_status write_data(struct mr_run *run, const struct model *model) {
   static float x[ROWS * WIDTH];
   static float target[ROWS * OUTPUTS];
-  fill(x, ROWS * WIDTH, 1);
+  fill(x, sizeof x / sizeof x[0], 1);
   mr_status status = mr_run_write(run, model->x, 0, x, sizeof x);
   for (uint32_t i = 0; i < MAPS && status == MR_OK; i++) {
-    fill(target, ROWS * OUTPUTS, 2 + i);
+    fill(target, sizeof target / sizeof target[0], 2 + i);
     status = mr_run_write(run, model->maps[i].target, 0, target, sizeof target);
   }
   return status;

@@ -241,7 +241,7 @@ static mr_status take(struct parser *parser, const struct option *option, const 
     value = parser->arguments[parser->next++];
   }
   parser->cli->given[row] = true;
-  return option_read(parser->cli, option, value);
+  return option_read(parser->cli, option, value == NULL ? "" : value);
 }
 
 static mr_status take_long(struct parser *parser, const char *argument) {

@@ -104,6 +104,7 @@ void output_text(struct output *output, const char *format, ...) {
   char text[4096];
   va_list arguments;
   va_start(arguments, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
   int bytes = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   MR_ASSERT(bytes >= 0);

@@ -17,16 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* NOLINTBEGIN(bugprone-reserved-identifier): glibc's own names of what is interposed */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
-
-void *malloc(size_t bytes);
-void *calloc(size_t count, size_t bytes);
-void *realloc(void *memory, size_t bytes);
-void *aligned_alloc(size_t alignment, size_t bytes);
-int posix_memalign(void **memory_out, size_t alignment, size_t bytes);
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 #define MAX_RANGES 8u
 
@@ -84,6 +80,7 @@ static bool fails(const void *caller) {
   return false;
 }
 
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): glibc's are reserved */
 void *malloc(size_t bytes) {
   return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
 }
@@ -111,3 +108,4 @@ int posix_memalign(void **memory_out, size_t alignment, size_t bytes) {
   *memory_out = memory;
   return 0;
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */

@@ -101,7 +101,8 @@ class Promise(harness.Case):
         done = outcome.events("done")[0]
         memory = done["budget_bytes"]["device"] + done["budget_bytes"]["host"]
         self.assertGreaterEqual(done["footprint_bytes"], 4 * memory)
-        self.assertLessEqual(done["peak_bytes"]["resident"], memory + harness.OVERHEAD)
+        if not harness.SANITIZED:
+            self.assertLessEqual(done["peak_bytes"]["resident"], memory + harness.OVERHEAD)
         for tier in harness.TIER_KEYS:
             self.assertLessEqual(done["peak_bytes"][tier], done["budget_bytes"][tier])
 

@@ -18,6 +18,7 @@ SKIPPED = 77
 MIB = 1 << 20
 OVERHEAD = 96 * MIB  # what a process may use beside its device and host budgets
 TIMEOUT = 240  # seconds, of one command
+SANITIZED = os.environ.get("MEMRUN_SANITIZE", "") != ""  # whose memory is not memrun's
 
 USAGE = 2
 DOES_NOT_FIT = 3

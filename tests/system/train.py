@@ -114,7 +114,8 @@ class Kept(harness.Case):
         self.assert_status(rest, 0)
         self.assertEqual([event["step"] for event in rest.events("step")], [3, 4])
         losses = whole.events("done")[0]["losses"]
-        self.assertEqual(losses, half.events("done")[0]["losses"] + rest.events("done")[0]["losses"])
+        parts = [part.events("done")[0]["losses"] for part in (half, rest)]
+        self.assertEqual(losses, parts[0] + parts[1])
         self.assertEqual((path / "whole/model.safetensors").read_bytes(),
                          (path / "rest/model.safetensors").read_bytes())
 
