@@ -209,7 +209,7 @@ void model_draw(const struct model_config *config, uint64_t seed, uint32_t index
 }
 
 uint32_t model_layer_calls(const struct model_config *config) {
-  return 7 * config->layers + 2;
+  return 8 * config->layers + 2;
 }
 
 /* x + attention(layernorm(x)), then x + mlp(layernorm(x)). */
@@ -233,8 +233,8 @@ static tape_value_id forward_layer(const struct model_config *config, struct tap
                                                            .residual = TAPE_NO_VALUE,
                                                            .first = first + 8,
                                                            .in = width,
-                                                           .out = 4 * width,
-                                                           .gelu = true});
+                                                           .out = 4 * width});
+  hidden = tape_gelu(tape, "mlp.act", hidden, 4 * width);
   return tape_linear(
       tape, "mlp.c_proj",
       &(struct tape_linear){

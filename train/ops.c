@@ -43,10 +43,10 @@ mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, m
 /* The attributes of every op of the model; an op looks at the fields that concern it. */
 struct model_attributes {
   struct op_shape shape;
-  uint64_t in, out; /* of a linear layer */
+  uint64_t in, out; /* of a linear layer; out: of a GELU too */
   double scale;     /* of the loss */
   bool reference;
-  bool residual, activated, preactivation; /* optional operands that are there */
+  bool residual, preactivation; /* optional operands that are there */
   bool accumulate, accumulate_dx, accumulate_loss;
 };
 
@@ -226,7 +226,6 @@ static mr_status linear_run(const struct mr_op_call *call) {
       .bias = call->inputs[2],
       .residual = a->residual ? call->inputs[3] : NULL,
       .y = call->outputs[0],
-      .activated = a->activated ? call->outputs[1] : NULL,
       .rows = rows_of(&a->shape),
       .in = a->in,
       .out = a->out,
@@ -240,8 +239,7 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
                                         .in = op->in,
                                         .out = op->out,
                                         .reference = builder->reference,
-                                        .residual = op->residual != OP_NONE,
-                                        .activated = op->activated != OP_NONE};
+                                        .residual = op->residual != OP_NONE};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_read(&operands, op->w);
@@ -250,15 +248,11 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
     op_read(&operands, op->residual);
   }
   op_write(&operands, op->y);
-  if (op->activated != OP_NONE) {
-    op_write(&operands, op->activated);
-  }
-  const char *residual_or_none = op->residual != OP_NONE ? "bsi,io,o,bso->bso" : "bsi,io,o->bso";
   uint64_t rows = rows_of(shape);
   struct mr_op_desc desc = {
       .name = name,
       .kind = "linear.forward",
-      .signature = op->activated != OP_NONE ? "bsi,io,o->bso,bso" : residual_or_none,
+      .signature = op->residual != OP_NONE ? "bsi,io,o,bso->bso" : "bsi,io,o->bso",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .scratch_bytes = kernel_linear_scratch_bytes(rows, op->in, op->out, builder->threads),
@@ -267,6 +261,35 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
       .block = block,
   };
   return op_finish(builder, &desc, linear_run, &operands);
+}
+
+static mr_status gelu_run(const struct mr_op_call *call) {
+  const struct model_attributes *a = call->attributes;
+  struct kernel_gelu kernel = {
+      .x = call->inputs[0],
+      .activated = call->outputs[0],
+      .count = rows_of(&a->shape) * a->out,
+  };
+  return op_kernels(a->reference)->gelu(call->team, &kernel);
+}
+
+mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32_t block,
+                      const struct op_shape *shape, const struct op_gelu *op) {
+  struct model_attributes attributes = {
+      .shape = *shape, .out = op->width, .reference = builder->reference};
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->x);
+  op_write(&operands, op->activated);
+  struct mr_op_desc desc = {
+      .name = name,
+      .kind = "gelu.forward",
+      .signature = "bso->bso",
+      .attributes = &attributes,
+      .attributes_bytes = sizeof attributes,
+      .flags = MR_OP_REPEATABLE,
+      .block = block,
+  };
+  return op_finish(builder, &desc, gelu_run, &operands);
 }
 
 static mr_status linear_backward_run(const struct mr_op_call *call) {

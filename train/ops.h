@@ -76,6 +76,14 @@ struct op_linear_backward {
 mr_status op_add_linear_backward(const struct op_builder *builder, const char *name,
                                  const struct op_shape *shape, const struct op_linear_backward *op);
 
+/* activated = gelu(x), both (batch, seq, width). */
+struct op_gelu {
+  mr_tensor_id x, activated;
+  uint64_t width;
+};
+mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32_t block,
+                      const struct op_shape *shape, const struct op_gelu *op);
+
 struct op_attention {
   mr_tensor_id qkv, out, lse;
 };

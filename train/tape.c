@@ -8,7 +8,7 @@
 
 #include "train/common.h"
 
-enum record_kind { RECORD_EMBED, RECORD_LAYERNORM, RECORD_LINEAR, RECORD_ATTENTION };
+enum record_kind { RECORD_EMBED, RECORD_LAYERNORM, RECORD_LINEAR, RECORD_GELU, RECORD_ATTENTION };
 
 /* What a backward rule needs to know of its forward op. */
 struct tape_record {
@@ -169,22 +169,34 @@ tape_value_id tape_linear(struct tape *tape, const char *name, const struct tape
   record->out = layer->out;
   use_parameters(tape, record);
   mr_tensor_id y = add_tensor(tape, record->name, "", MR_ACTIVATION, layer->out);
-  mr_tensor_id activated =
-      layer->gelu ? add_tensor(tape, record->name, ".gelu", MR_ACTIVATION, layer->out) : OP_NONE;
-  record->y = layer->gelu ? add_value(tape, activated, y) : add_value(tape, y, OP_NONE);
+  record->y = add_value(tape, y, OP_NONE);
   bool residual = layer->residual != TAPE_NO_VALUE;
   struct op_linear op = {.x = tape->values[layer->x].tensor,
                          .w = tape->parameters[layer->first].tensor,
                          .bias = tape->parameters[layer->first + 1].tensor,
                          .residual = residual ? tape->values[layer->residual].tensor : OP_NONE,
                          .y = y,
-                         .activated = activated,
                          .in = layer->in,
                          .out = layer->out};
   char buffer[TRAIN_NAME_BYTES];
   if (tape->status == MR_OK) {
     tape->status = op_add_linear(&tape->builder, op_name(record, "forward", buffer), tape->block,
                                  &tape->shape, &op);
+  }
+  return record->y;
+}
+
+tape_value_id tape_gelu(struct tape *tape, const char *name, tape_value_id x, uint64_t width) {
+  struct tape_record *record = add_record(tape, RECORD_GELU, name);
+  record->x = x;
+  mr_tensor_id preactivation = tape->values[x].tensor;
+  mr_tensor_id activated = add_tensor(tape, record->name, "", MR_ACTIVATION, width);
+  record->y = add_value(tape, activated, preactivation);
+  struct op_gelu op = {.x = preactivation, .activated = activated, .width = width};
+  char buffer[TRAIN_NAME_BYTES];
+  if (tape->status == MR_OK) {
+    tape->status = op_add_gelu(&tape->builder, op_name(record, "forward", buffer), tape->block,
+                               &tape->shape, &op);
   }
   return record->y;
 }
@@ -314,6 +326,14 @@ static mr_status linear_rule(struct tape *tape, const struct tape_record *record
   return op_add_linear_backward(&tape->builder, name, &tape->shape, &op);
 }
 
+/* The reader's backward op has multiplied by the derivative, so y's gradient is x's. */
+static mr_status gelu_rule(struct tape *tape, const struct tape_record *record, const char *name) {
+  (void)name;
+  TRAIN_ASSERT(tape->values[record->x].gradient == OP_NONE);
+  tape->values[record->x].gradient = tape->values[record->y].gradient;
+  return MR_OK;
+}
+
 static mr_status attention_rule(struct tape *tape, const struct tape_record *record,
                                 const char *name) {
   struct op_attention_backward op = {.dout = tape->values[record->y].gradient,
@@ -333,10 +353,8 @@ typedef mr_status (*backward_rule)(struct tape *tape, const struct tape_record *
                                    const char *name);
 
 static const backward_rule rules[] = {
-    [RECORD_EMBED] = embed_rule,
-    [RECORD_LAYERNORM] = layernorm_rule,
-    [RECORD_LINEAR] = linear_rule,
-    [RECORD_ATTENTION] = attention_rule,
+    [RECORD_EMBED] = embed_rule, [RECORD_LAYERNORM] = layernorm_rule, [RECORD_LINEAR] = linear_rule,
+    [RECORD_GELU] = gelu_rule,   [RECORD_ATTENTION] = attention_rule,
 };
 
 static mr_status release_parameter(struct tape *tape, tape_parameter_id id, tape_complete complete,
@@ -354,10 +372,11 @@ void tape_backward(struct tape *tape, tape_complete complete, void *context) {
     const struct tape_record *record = &tape->records[i];
     TRAIN_ASSERT(tape->values[record->y].gradient != OP_NONE);
     tape->status = rules[record->kind](tape, record, op_name(record, "backward", name));
-    if (tape->status == MR_OK && record->kind != RECORD_ATTENTION) {
+    bool trained = record->kind != RECORD_GELU && record->kind != RECORD_ATTENTION;
+    if (tape->status == MR_OK && trained) {
       tape->status = release_parameter(tape, record->first, complete, context);
     }
-    if (tape->status == MR_OK && record->kind != RECORD_ATTENTION) {
+    if (tape->status == MR_OK && trained) {
       tape->status = release_parameter(tape, record->second, complete, context);
     }
   }

@@ -11,8 +11,10 @@
  * The gradient of the residual stream is one tensor: a layer that adds its input to its output
  * hands the output's gradient on to that input, and what else flows into the input is then added in
  * place, so no copy is ever made. Hence the residual input of a layer must have no later reader
- * than that layer. A value that went through GELU (tape_linear with gelu) is read by exactly one
- * linear layer, whose backward op applies the derivative of GELU too.
+ * than that layer. A value that went through GELU is read by exactly one linear layer, whose
+ * backward op applies the derivative of GELU too. GELU is an op of its own and not part of the
+ * layer before it, because alone it is cheap enough to be recomputed, and its result is among the
+ * largest.
  *
  * Errors stick: after the first failing call every call does nothing, and tape_status tells.
  */
@@ -81,9 +83,11 @@ struct tape_linear {
   tape_value_id residual;  /* added to the result; or TAPE_NO_VALUE */
   tape_parameter_id first; /* weight (in, out) and, after it, bias */
   uint64_t in, out;
-  bool gelu; /* the value is gelu of the result */
 };
 tape_value_id tape_linear(struct tape *tape, const char *name, const struct tape_linear *layer);
+
+/* x is (batch, seq, width) and has no other reader. */
+tape_value_id tape_gelu(struct tape *tape, const char *name, tape_value_id x, uint64_t width);
 
 tape_value_id tape_attention(struct tape *tape, const char *name, tape_value_id qkv);
 

@@ -219,7 +219,7 @@ static void blocks_are_layers(void **state) {
     in_block[op->block]++;
   }
   for (uint32_t i = 0; i < 4; i++) {
-    assert_int_equal(in_block[i], 7);
+    assert_int_equal(in_block[i], 8);
   }
   step_destroy(step);
 }
