@@ -31,7 +31,8 @@ struct chooser {
   double *excess;       /* op_count + 1: pages over the limit before each op */
   double priced_load[MR_LINK_COUNT];
   double price[MR_LINK_COUNT];
-  uint32_t *order;
+  uint32_t *order; /* gaps that may have an offer; later those that may be kept again */
+  uint32_t order_count;
 };
 
 static double compute_seconds(const struct mr_draft *draft) {
@@ -118,7 +119,9 @@ static void price_tensor(struct chooser *chooser, mr_tensor_id tensor) {
 
 static void price_all(struct chooser *chooser) {
   set_prices(chooser);
+  chooser->order_count = chooser->draft->gap_count;
   for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
+    chooser->order[i] = i;
     price_gap(chooser, i);
   }
 }
@@ -150,24 +153,29 @@ static double relief(const struct chooser *chooser, const struct mr_draft_gap *g
   return most < excess ? most : excess;
 }
 
-/* The gap and decision with the most relief for its cost; false where none relieves anything. */
-static bool best_offer(const struct chooser *chooser, uint32_t *gap_out, uint8_t *decision_out) {
+/* The gap and decision with the most relief for its cost; false where none relieves anything.
+ * Gaps without an offer leave the list: they get none again before all are priced anew. */
+static bool best_offer(struct chooser *chooser, uint32_t *gap_out, uint8_t *decision_out) {
   const struct mr_draft *draft = chooser->draft;
   double best = 0;
-  for (uint32_t i = 0; i < draft->gap_count; i++) {
-    const struct offer *offer = &chooser->offers[i];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < chooser->order_count; i++) {
+    uint32_t gap = chooser->order[i];
+    const struct offer *offer = &chooser->offers[gap];
     double host = offer->cost[MR_DECISION_HOST];
     double nvme = offer->cost[MR_DECISION_NVME];
     if (host < 0 && nvme < 0) continue;
+    chooser->order[count++] = gap;
     bool take_host = host >= 0 && (nvme < 0 || host <= nvme);
     double cost = take_host ? host : nvme;
-    double gain = relief(chooser, &draft->gaps[i]);
+    double gain = relief(chooser, &draft->gaps[gap]);
     if (gain > best * cost) {
       best = gain / cost;
-      *gap_out = i;
+      *gap_out = gap;
       *decision_out = take_host ? MR_DECISION_HOST : MR_DECISION_NVME;
     }
   }
+  chooser->order_count = count;
   return best > 0;
 }
 
