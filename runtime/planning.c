@@ -18,7 +18,7 @@
 /* Recompute candidates that are tried, "none" included: fewer for long programs, so that planning
  * the largest preset stays below a second. */
 #define MAX_CANDIDATES 12u
-#define MIN_CANDIDATES 3u
+#define MIN_CANDIDATES 2u
 #define CANDIDATE_OPS  6000u
 #define MAX_LEVELS     5u
 /* Predictions closer than this are equal. */
