@@ -55,7 +55,7 @@ static bool make_group(void) {
 }
 
 /* In the child, inside the group: 0 where the job ran and the process stayed small. */
-static int job_in_group(struct mr_options *options) {
+static int job_in_group(struct mr_options *options, uint64_t limit) {
   struct world world;
   struct mr_run *run = NULL;
   world_init(&world, shape);
@@ -69,7 +69,11 @@ static int job_in_group(struct mr_options *options) {
       return 2;
     }
   }
-  uint64_t allowed = options->device_bytes + options->host_bytes + OVERHEAD_BYTES;
+  uint64_t allowed = report.budget_bytes[MR_TIER_DEVICE] + report.budget_bytes[MR_TIER_HOST];
+  if (allowed > limit - OVERHEAD_BYTES) {
+    return 4;
+  }
+  allowed += OVERHEAD_BYTES;
   if (report.resident_peak_bytes > allowed) {
     fprintf(stderr, "resident %llu, allowed %llu\n", (unsigned long long)report.resident_peak_bytes,
             (unsigned long long)allowed);
@@ -80,8 +84,7 @@ static int job_in_group(struct mr_options *options) {
   return 0;
 }
 
-static void run_in_group(struct mr_options *options) {
-  uint64_t limit = options->device_bytes + options->host_bytes + OVERHEAD_BYTES;
+static void run_in_group(struct mr_options *options, uint64_t limit) {
   fflush(NULL);
   pid_t child = fork();
   assert_true(child >= 0);
@@ -91,7 +94,7 @@ static void run_in_group(struct mr_options *options) {
     if (unified) {
       (void)write_value("memory.swap.max", 0);
     }
-    _exit(inside ? job_in_group(options) : 9);
+    _exit(inside ? job_in_group(options, limit) : 9);
   }
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
@@ -115,8 +118,11 @@ static void jobs_stay_in_their_groups(void **unused) {
     uint64_t room = summary.footprint_bytes - summary.smallest_device_bytes;
     for (uint32_t i = 0; i < 3; i++) {
       options.device_bytes = summary.smallest_device_bytes + room * i / 3;
-      run_in_group(&options);
+      run_in_group(&options, options.device_bytes + options.host_bytes + OVERHEAD_BYTES);
     }
+    /* Without budgets the group decides. */
+    world_options(&options, MR_BUDGET_AUTO, MR_BUDGET_AUTO, MR_OFFLOAD_NVME);
+    run_in_group(&options, summary.footprint_bytes / 2 + OVERHEAD_BYTES);
   }
   (void)unlink(options.profile_path);
   world_fini(&world);
