@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two trainers of one job live side by side: one has all the memory that it wants, the other a
- * device and a host budget that sum to a quarter of that (or what the command line says). Groups of
+ * quarter of that for device and host together (or what the command line says; the host gets none
+ * unless it says so, because on the cpu device both are the same memory). Groups of
  * steps alternate, and the order within a round too, so that whatever else the machine does falls
  * on both; the first step of a group is not measured, because it still feels the other's
  * write-backs. What is told is the median over rounds of each, and of the ratio within a round.
@@ -17,9 +18,8 @@
 
 #define GROUP_STEPS   2u /* measured, after one that is not */
 #define BUDGET_PART   4u /* of the footprint: device and host together */
-#define HOST_PART     8u /* of that budget: the host */
 #define ENDLESS_STEPS 1000000000ull
-#define BUDGET_UNIT   (1ull << 16)
+#define BUDGET_LEAST  (1ull << 16)
 
 enum { FREE = 0, TIGHT = 1, KIND_COUNT = 2 };
 
@@ -55,13 +55,12 @@ static mr_status create_both(struct cli *cli, struct offload_bench *bench) {
     return status;
   }
   uint64_t budget = bench->summary[FREE].footprint_bytes / BUDGET_PART;
-  uint64_t host = mr_round_up(budget / HOST_PART, BUDGET_UNIT);
   if (!options_given(cli, "host-mem")) {
-    tight.run.host_bytes = host;
+    tight.run.host_bytes = 0;
   }
   if (!options_given(cli, "device-mem")) {
     tight.run.device_bytes =
-        budget > tight.run.host_bytes ? budget - tight.run.host_bytes : BUDGET_UNIT;
+        budget > tight.run.host_bytes ? budget - tight.run.host_bytes : BUDGET_LEAST;
   }
   return create(bench, TIGHT, &tight);
 }
@@ -114,7 +113,9 @@ static mr_status tell(struct cli *cli, struct output *output, struct offload_ben
   }
   double ratio = bench_median(bench->ratios, bench->rounds);
   double tokens = (double)info->tokens_per_step;
-  const struct mr_plan_summary *tight = &bench->summary[TIGHT];
+  struct mr_plan_summary *tight = &bench->summary[TIGHT];
+  /* The plan that recomputes has another program; the job is the one without budgets. */
+  tight->footprint_bytes = bench->summary[FREE].footprint_bytes;
   /* The ops alone take what the run without budgets takes. */
   double alone = step[FREE];
   for (int link = 0; link < MR_LINK_COUNT; link++) {
