@@ -15,7 +15,7 @@
 #define STALL_PRICE 10.0
 /* Prices are looked at again when a link's load has grown by this part of the compute time, and of
  * itself. */
-#define PRICE_STEP 0.05
+#define PRICE_STEP 0.2
 /* A move costs something even where its link has nothing else to do. */
 #define LEAST_COST 1e-9
 
@@ -197,6 +197,18 @@ static bool host_may_hold(const struct mr_draft *draft, uint32_t index) {
   return true;
 }
 
+/* Takes back every offer of the host that no longer holds. */
+static void withdraw_host(struct chooser *chooser) {
+  for (uint32_t i = 0; i < chooser->order_count; i++) {
+    uint32_t gap = chooser->order[i];
+    struct offer *offer = &chooser->offers[gap];
+    if (offer->cost[MR_DECISION_HOST] >= 0 && !host_may_hold(chooser->draft, gap)) {
+      offer->full[MR_DECISION_HOST] = true;
+      offer->cost[MR_DECISION_HOST] = -1.0;
+    }
+  }
+}
+
 /* On a line alone, a tensor that ever leaves also leaves round the end of the step. */
 static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t decision) {
   uint32_t last = draft->first_gap[tensor + 1] - 1;
@@ -231,6 +243,7 @@ static void evict_until_fits(struct chooser *chooser) {
     if (!may || !mr_draft_decide(draft, gap, decision)) {
       chooser->offers[gap].full[decision] = true;
       chooser->offers[gap].cost[decision] = -1.0;
+      withdraw_host(chooser);
       continue;
     }
     mr_tensor_id tensor = draft->gaps[gap].tensor;
