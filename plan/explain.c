@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "plan/plan.h"
 
 static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
@@ -141,12 +142,9 @@ mr_status mr_program_plan_json(const struct mr_program_plan *plan, char **json_o
     good = put_tiers(plan, root) && put_links(plan, root) && put_gaps(plan, root) &&
            put_queues(plan, root);
   }
-  char *text = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-  json_decref(root);
-  if (text == NULL) {
-    mr_log(MR_LOG_ERROR, "out of memory: the plan as text");
-    return MR_NO_MEMORY;
+  if (!good) {
+    json_decref(root);
+    root = NULL;
   }
-  *json_out = text;
-  return MR_OK;
+  return mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the plan's layout", json_out);
 }

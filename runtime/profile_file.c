@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "runtime/profile.h"
 
 #define FORMAT_VERSION 1
@@ -169,17 +170,11 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
                 profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
                 "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
                 profile->flops_per_second, "bytes_per_second", profile->bytes_per_second);
-  char *text = NULL;
-  if (root != NULL && print_ops(root, profile) == 0 && print_paths(root, profile) == 0) {
-    text = json_dumps(root, JSON_INDENT(1));
+  if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
+    json_decref(root);
+    root = NULL;
   }
-  json_decref(root);
-  if (text == NULL) {
-    mr_log(MR_LOG_ERROR, "profile: out of memory");
-    return MR_NO_MEMORY;
-  }
-  *text_out = text;
-  return MR_OK;
+  return mr_json_print(root, JSON_INDENT(1), "the profile", text_out);
 }
 
 mr_status mr_profile_load(const char *path, const char *machine, struct mr_profile *profile_out) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/output.h"
 
 #define WIPE "\r\033[K"
@@ -116,21 +117,16 @@ void output_text(struct output *output, const char *format, ...) {
 }
 
 mr_status output_json(struct output *output, json_t *object) {
-  /* Into memory of a size that is known: json_dumps does not notice when it cannot append. */
-  const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
-  size_t length = object == NULL ? 0 : json_dumpb(object, NULL, 0, flags);
-  char *text = length == 0 ? NULL : malloc(length + 1);
-  bool whole = text != NULL && json_dumpb(object, text, length, flags) == length;
-  json_decref(object);
-  if (!whole) {
-    free(text);
-    mr_log(MR_LOG_ERROR, "out of memory for a line of JSON");
-    return MR_NO_MEMORY;
+  char *text = NULL;
+  mr_status status = mr_json_print(object, JSON_COMPACT | MR_JSON_DIGITS, "a result", &text);
+  if (status != MR_OK) {
+    return status;
   }
-  text[length] = '\n';
+  size_t length = strlen(text);
+  text[length] = '\n'; /* the newline takes the place of the end mark: one write for each line */
   pthread_mutex_lock(&output->mutex);
   write_result(output, text, length + 1);
-  mr_status status = output->failed;
+  status = output->failed;
   pthread_mutex_unlock(&output->mutex);
   free(text);
   return status;

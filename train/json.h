@@ -13,4 +13,8 @@
 MR_CHECK_RESULT mr_status json_read(const char *what, const void *data, uint64_t bytes,
                                     json_t **root_out);
 
+/* The text of `root`, which is released; NULL where memory ran out, before or here (nothing is
+ * logged). json_dumps would give a text with holes then. The caller frees it with free(). */
+char *json_write(json_t *root, size_t flags);
+
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "train/common.h"
+#include "train/json.h"
 #include "train/safetensors.h"
 
 static mr_status read_header(int fd, const char *path, struct safetensors *header_out) {
@@ -139,10 +140,12 @@ static char *header_json(const struct safetensors_tensor *tensors, uint32_t tens
   for (uint32_t i = 0; made && i < tensor_count; i++) {
     made = json_object_set_new(root, tensors[i].name, tensor_json(&tensors[i], &offset)) == 0;
   }
-  char *text = made ? json_dumps(root, JSON_COMPACT) : NULL;
-  json_decref(root);
   *data_bytes_out = offset;
-  return text;
+  if (!made) {
+    json_decref(root);
+    return NULL;
+  }
+  return json_write(root, JSON_COMPACT);
 }
 
 static mr_status append_bytes(struct safetensors_writer *writer, const void *data, uint64_t bytes) {

@@ -121,9 +121,11 @@ static bool format_root(const struct checkpoint_state *state, json_t *root) {
 
 mr_status state_format(const struct checkpoint_state *state, char **text_out) {
   json_t *root = json_object();
-  bool made = root != NULL && format_root(state, root);
-  char *body = made ? json_dumps(root, JSON_INDENT(1)) : NULL;
-  json_decref(root);
+  if (root != NULL && !format_root(state, root)) {
+    json_decref(root);
+    root = NULL;
+  }
+  char *body = json_write(root, JSON_INDENT(1));
   char *text = NULL;
   if (body != NULL) {
     const char *rest = body + 1; /* without its brace, which the first line opens */
