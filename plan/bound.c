@@ -22,6 +22,13 @@
 /* More ops than this are sampled: any choice of ops gives a bound that holds. */
 #define MOST_CUTS 256u
 
+/* Recompute can keep any tensor but a persistent one from living between its ops. The bound holds
+ * for its programs too, although they have more ops: those make a window and the step longer alike.
+ */
+static bool counts(const struct mr_plan_problem *problem, mr_tensor_id t) {
+  return !problem->bound_any_recompute || mr_role_is_persistent(problem->program->tensors[t].role);
+}
+
 /* What lives at each op were everything kept: bytes that must be on the device or below it. Inner
  * is the part of tensors that no op writes. */
 struct crowd {
@@ -34,13 +41,14 @@ static void add_life(double *bytes, uint32_t first, uint32_t last, uint64_t amou
   bytes[last + 1] -= (double)amount;
 }
 
-static void measure_crowd(const struct mr_graph *graph, const struct mr_liveness *liveness,
+static void measure_crowd(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                           struct crowd *crowd) {
+  const struct mr_graph *graph = problem->program;
   uint32_t n = graph->op_count;
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = liveness->first[t];
     uint32_t last = liveness->first[t + 1];
-    if (first == last) continue;
+    if (first == last || !counts(problem, t)) continue;
     const struct mr_access *accesses = liveness->accesses;
     mr_role role = graph->tensors[t].role;
     bool whole = role == MR_INPUT || mr_role_is_persistent(role);
@@ -225,7 +233,9 @@ static mr_status window_bound(const struct mr_plan_problem *problem,
       cutter.clock[k + 1] = cutter.clock[k] + problem->op_seconds[k];
     }
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
-      add_spans(&cutter, liveness, t);
+      if (counts(problem, t)) {
+        add_spans(&cutter, liveness, t);
+      }
     }
     double delay = 0;
     for (uint32_t k = 0; k < n; k += n / MOST_CUTS + 1) {
@@ -252,7 +262,7 @@ mr_status mr_plan_bound(const struct mr_plan_problem *problem, const struct mr_l
     free(crowd.constant);
     return MR_NO_MEMORY;
   }
-  measure_crowd(graph, liveness, &crowd);
+  measure_crowd(problem, liveness, &crowd);
   double bound = 0;
   mr_status status = window_bound(problem, liveness, &bound);
   for (uint32_t k = 0; k < graph->op_count; k++) {

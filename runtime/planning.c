@@ -132,6 +132,10 @@ static mr_status try_selected(struct search *search, bool recompute) {
     candidate_fini(&candidate);
     return status;
   }
+  if (!recompute) {
+    search->plan->footprint_bytes = candidate.layout->footprint_bytes;
+    search->plan->bound_seconds = candidate.layout->bound_seconds;
+  }
   mr_log(MR_LOG_DEBUG, "candidate %u: %s, %.4f s, %llu bytes moved", search->tried,
          candidate.layout->fits ? "fits" : "does not fit", candidate.layout->step_seconds,
          (unsigned long long)moved_bytes(candidate.layout));
@@ -216,22 +220,23 @@ static mr_status open_menu(struct search *search) {
 
 static mr_status try_candidates(struct search *search) {
   mr_recompute mode = search->plan->settings.recompute;
-  mr_status status = MR_OK;
-  if (mode != MR_RECOMPUTE_FULL) {
-    status = try_selected(search, false);
-    if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
-        (search->best.layout->fits && moved_bytes(search->best.layout) == 0)) {
-      return status;
-    }
+  search->plan->problem.bound_any_recompute = mode != MR_RECOMPUTE_NONE;
+  /* Also where everything is to be recomputed: footprint and bound are the graph's own. */
+  mr_status status = try_selected(search, false);
+  if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
+      (mode == MR_RECOMPUTE_AUTO && search->best.layout->fits &&
+       moved_bytes(search->best.layout) == 0)) {
+    return status;
   }
   status = open_menu(search);
   if (status != MR_OK) {
     return status;
   }
-  if (mode == MR_RECOMPUTE_FULL) {
-    return try_selected(search, select_blocks(search, UINT32_MAX, 0) > 0);
+  if (mode == MR_RECOMPUTE_FULL && select_blocks(search, UINT32_MAX, 0) > 0) {
+    candidate_fini(&search->best);
+    return try_selected(search, true);
   }
-  return try_levels(search);
+  return mode == MR_RECOMPUTE_FULL ? MR_OK : try_levels(search);
 }
 
 /* Hands the best candidate to the plan, searched in full. */

@@ -103,6 +103,8 @@ struct mr_plan {
   double *op_seconds; /* of the program */
   struct mr_plan_problem problem;
   struct mr_program_plan *layout;
+  uint64_t footprint_bytes; /* of the client's graph, whatever is recomputed */
+  double bound_seconds;     /* no plan of the graph, with any recompute allowed, is faster */
   uint64_t recomputed_bytes;
   uint32_t recomputed_op_count;
   double recomputed_seconds;

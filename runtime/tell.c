@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "runtime/runtime.h"
 
 #define LARGEST_TENSORS 10u
@@ -45,7 +46,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
   struct mr_plan_summary summary = {
       .size_bytes = sizeof summary,
       .fits = layout->fits,
-      .footprint_bytes = layout->footprint_bytes,
+      .footprint_bytes = plan->footprint_bytes,
       .smallest_device_bytes = layout->smallest_device_bytes,
       .largest_op_bytes = layout->largest_op_bytes,
       .predicted_seconds = layout->step_seconds,
@@ -176,17 +177,6 @@ static json_t *links_of(const struct mr_plan_summary *summary) {
   return links;
 }
 
-static mr_status dump(json_t *root, char **json_out) {
-  char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
-  json_decref(root);
-  if (text == NULL) {
-    mr_log(MR_LOG_ERROR, "json: out of memory");
-    return MR_NO_MEMORY;
-  }
-  *json_out = text;
-  return MR_OK;
-}
-
 mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan_summary summary;
@@ -197,7 +187,7 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
       "smallest_device_bytes", (json_int_t)summary.smallest_device_bytes, "largest_op",
       summary.largest_op, "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
-      "predicted_seconds", summary.predicted_seconds, "bound_seconds", layout->bound_seconds,
+      "predicted_seconds", summary.predicted_seconds, "bound_seconds", plan->bound_seconds,
       "compute_seconds", summary.compute_seconds, "bound_by", summary.bound_by);
   json_t *more = json_pack(
       "{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
@@ -212,7 +202,7 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
     root = NULL;
   }
   json_decref(more);
-  return dump(root, json_out);
+  return mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the plan", json_out);
 }
 
 static json_t *op_rates(const struct mr_profile *profile) {
@@ -261,7 +251,7 @@ mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
         paths_of(&settings), "links_bytes_per_second", links, "flops_per_second",
         profile->flops_per_second, "memory_bytes_per_second", profile->bytes_per_second, "op_rates",
         op_rates(profile));
-    status = dump(root, json_out);
+    status = mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the machine", json_out);
   }
   free(profile);
   mr_settings_fini(&settings);

@@ -113,9 +113,7 @@ static mr_status tell(struct cli *cli, struct output *output, struct offload_ben
   }
   double ratio = bench_median(bench->ratios, bench->rounds);
   double tokens = (double)info->tokens_per_step;
-  struct mr_plan_summary *tight = &bench->summary[TIGHT];
-  /* The plan that recomputes has another program; the job is the one without budgets. */
-  tight->footprint_bytes = bench->summary[FREE].footprint_bytes;
+  const struct mr_plan_summary *tight = &bench->summary[TIGHT];
   /* The ops alone take what the run without budgets takes. */
   double alone = step[FREE];
   for (int link = 0; link < MR_LINK_COUNT; link++) {
