@@ -15,9 +15,11 @@
 
 /* Direct I/O in multiples of this works on every disk whose kernel reports its alignment. */
 #define MR_STORE_ALIGN 4096u
-/* Chunks on their way at a time. The larger number is fio's depth of 16 and four that demand reads
+/* Chunks on their way at a time. A disk gives chunks back in bursts, and a burst is copied and
+ * summed one by one, so the larger number is twice fio's depth of 16, which keeps the disk busy
+ * meanwhile (staged reads: 0.62 of fio with 20 slots, 0.74 with 36), and four that demand reads
  * alone may take; the smaller one is 6 MiB, which the usual RLIMIT_MEMLOCK of 8 MiB allows. */
-#define MR_STORE_SLOTS       20u
+#define MR_STORE_SLOTS       36u
 #define MR_STORE_SLOTS_SMALL 12u
 #define MR_STORE_SLOTS_KEPT  4u
 #define MR_STORE_FAULTS      8u
