@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_start [rounds] [preset] [device MiB] [host MiB]: what passes before the first step of an
+ * offloaded job, by phase: the client's graph, the plan, and the run, which plans again, maps every
+ * instance, takes the tiers and opens the store. Filling memory depends on the machine alone, so it
+ * is measured beside: the same bytes mapped and touched by hand.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/base.h"
+#include "bench/bench.h"
+#include "train/train.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Seconds to have `bytes` of huge pages present. */
+static double time_fill(uint64_t bytes) {
+  double start = bench_seconds(false);
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  MR_ASSERT(memory != MAP_FAILED);
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  MR_ASSERT(madvise(memory, bytes, MADV_POPULATE_WRITE) == 0);
+  double seconds = bench_seconds(false) - start;
+  munmap(memory, bytes);
+  return seconds;
+}
+
+struct phases {
+  double graph[BENCH_MAX_ROUNDS];
+  double plan[BENCH_MAX_ROUNDS];
+  double run[BENCH_MAX_ROUNDS];
+  double fill[BENCH_MAX_ROUNDS];
+};
+
+static mr_status measure(const struct trainer_options *options, struct phases *phases,
+                         uint32_t round) {
+  struct mr_graph *graph = NULL;
+  struct mr_plan *plan = NULL;
+  struct mr_run *run = NULL;
+  struct trainer_info info;
+  double start = bench_seconds(false);
+  mr_status status = trainer_graph_create(options, &graph, &info);
+  phases->graph[round] = bench_seconds(false) - start;
+  if (status == MR_OK) {
+    start = bench_seconds(false);
+    status = mr_plan_create(graph, &options->run, &plan);
+    phases->plan[round] = bench_seconds(false) - start;
+  }
+  if (status == MR_OK) {
+    start = bench_seconds(false);
+    status = mr_run_create(graph, &options->run, &run);
+    phases->run[round] = bench_seconds(false) - start;
+  }
+  mr_run_destroy(run);
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+  phases->fill[round] = time_fill(options->run.device_bytes + options->run.host_bytes);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  uint32_t rounds = bench_argument(argc, argv, 1, 7, BENCH_MAX_ROUNDS);
+  struct trainer_options options;
+  trainer_options_init(&options);
+  options.preset = argc > 2 ? argv[2] : "gpt2-xl";
+  options.batch = 1;
+  options.seq = 256;
+  options.run.offload = MR_OFFLOAD_NVME;
+  options.run.device_bytes = MR_MIB * bench_argument(argc, argv, 3, 4096, 1u << 20);
+  options.run.host_bytes = MR_MIB * bench_argument(argc, argv, 4, 1024, 1u << 20);
+  struct phases *phases = mr_allocate(1, sizeof *phases);
+  if (phases == NULL) return 3;
+  /* The first round measures the machine where that was not done yet; it does not count. */
+  mr_status status = measure(&options, phases, 0);
+  for (uint32_t i = 0; status == MR_OK && i < rounds; i++) {
+    status = measure(&options, phases, i);
+  }
+  if (status == MR_OK) {
+    bench_print_head(argc, argv);
+    double plan = bench_median(phases->plan, rounds);
+    double run = bench_median(phases->run, rounds);
+    double fill = bench_median(phases->fill, rounds);
+    printf("%s, device %.0f MiB, host %.0f MiB; medians of %u rounds, seconds\n", options.preset,
+           (double)options.run.device_bytes / (double)MR_MIB,
+           (double)options.run.host_bytes / (double)MR_MIB, rounds);
+    printf("graph                                %.3f\n", bench_median(phases->graph, rounds));
+    printf("plan                                 %.3f\n", plan);
+    printf("run: plan, map, take tiers, store    %.3f\n", run);
+    printf("the same memory filled by hand       %.3f\n", fill);
+    printf("plan and mapping (run less filling)  %.3f\n", run - fill);
+  }
+  free(phases);
+  return mr_status_exit(status);
+}
