@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
     printf("plan                                 %.3f\n", plan);
     printf("run: plan, map, take tiers, store    %.3f\n", run);
     printf("the same memory filled by hand       %.3f\n", fill);
-    printf("plan and mapping (run less filling)  %.3f\n", run - fill);
+    printf("the run less that filling            %.3f\n", run - fill);
   }
   free(phases);
   return mr_status_exit(status);
