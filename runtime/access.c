@@ -145,7 +145,7 @@ static mr_status perform(struct access *access) {
     return MR_OK;
   }
   if (needs_drain(access)) {
-    status = mr_run_drain(run);
+    status = mr_run_sync(run);
   }
   if (status != MR_OK) {
     return status;

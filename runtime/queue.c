@@ -277,7 +277,7 @@ void mr_queues_fini(struct mr_run *run) {
   pthread_mutex_destroy(&run->status_lock);
 }
 
-mr_status mr_run_drain(struct mr_run *run) {
+mr_status mr_run_sync(struct mr_run *run) {
   static const struct mr_instruction last = {.instance = MR_NO_INSTANCE};
   uint32_t steps = mr_counter_load(&run->steps);
   for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {

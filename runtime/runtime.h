@@ -210,9 +210,6 @@ bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruct
 /* Binds what the instruction is the first to touch. */
 MR_CHECK_RESULT mr_status mr_queue_bind(struct mr_queue *queue,
                                         const struct mr_instruction *instruction);
-/* Waits until every queue has done all steps that were begun. */
-MR_CHECK_RESULT mr_status mr_run_drain(struct mr_run *run);
-
 /* Submits one transfer of the NVMe queues; true where the run goes on. */
 bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step);
 /* Compute waits until `target` transfers have finished: they go first from now on. */

@@ -88,5 +88,7 @@ mr_status trainer_train(const struct trainer_options *options, const struct trai
   if (status == MR_OK && options->save_dir != NULL) {
     status = trainer_save(trainer);
   }
-  return status;
+  /* A write behind the last step may still fail; a job that was told to be done has lost nothing.
+   */
+  return status == MR_OK ? mr_run_sync(trainer->run) : status;
 }

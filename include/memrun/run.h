@@ -4,7 +4,7 @@
  * fast, a run does it.
  *
  *   mr_options_init -> [mr_plan_create -> mr_plan_summary, mr_plan_json] -> mr_run_create ->
- * mr_run_write ... -> mr_run_step ... -> mr_run_read ... -> mr_run_destroy
+ * mr_run_write ... -> mr_run_step ... -> mr_run_sync -> mr_run_read ... -> mr_run_destroy
  *
  * Nothing is allocated or written before the plan is known to fit. During mr_run_step no memory is
  * allocated and no file grows. Results depend on the graph, its data and the thread count, never on
@@ -179,10 +179,17 @@ MR_API MR_CHECK_RESULT mr_status mr_run_read(struct mr_run *run, mr_tensor_id te
 /*
  * Runs one step and returns when its last op has finished; write-backs may go on behind it. Blocks.
  * After an error the run can only be destroyed. Errors: the status of the op or of the input or
- * output that failed, MR_TIMEOUT, `report_out` may be NULL; its size_bytes must be set.
+ * output that failed, MR_TIMEOUT. `report_out` may be NULL; its size_bytes must be set.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mode,
                                              struct mr_step_report *report_out);
+
+/*
+ * Waits until what the steps so far write back has been written, and gives the status of the run: a
+ * write that fails behind the last step is told here, so call it before you call a job done.
+ * Blocks.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_run_sync(struct mr_run *run);
 
 /*
  * The occupancy of this moment, for a progress display: any thread. `step` is the step in progress

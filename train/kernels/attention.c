@@ -197,7 +197,7 @@ static bool backward_block(const struct backward *g, const struct block *b, uint
 static void backward_task(void *context, uint32_t task, uint32_t thread) {
   struct backward *g = context;
   const struct shape *s = &g->shape;
-  float *scores = g->scratch + 2 * thread * scores_floats(s->seq);
+  float *scores = g->scratch + 2ull * thread * scores_floats(s->seq);
   for (uint64_t i = s->blocks; i > 0; i--) {
     struct block b = block_at(s, g->op->qkv, task, i - 1);
     if (!backward_block(g, &b, task, scores, scores + scores_floats(s->seq))) g->failed = true;

@@ -189,7 +189,7 @@ mr_status fast_head(struct mr_team *team, const struct kernel_head *op, void *sc
   h.parts = (float *)(void *)(bytes += h.plan.logits_bytes);
   h.sums = (float *)(void *)(bytes += h.plan.parts_bytes);
   h.divisors = (float *)(void *)(bytes += h.plan.sums_bytes);
-  h.losses = (double *)(void *)(bytes += h.plan.rows_bytes);
+  h.losses = (double *)(void *)(bytes + h.plan.rows_bytes);
   double loss = 0;
   for (; h.first < op->rows; h.first += h.plan.chunk_rows) {
     h.rows = fast_min(h.plan.chunk_rows, op->rows - h.first);

@@ -60,7 +60,7 @@ static void backward_task(void *context, uint32_t task, uint32_t thread) {
   (void)thread;
   const struct backward *b = context;
   const struct kernel_layernorm_backward *op = b->op;
-  float *sums = b->sums + 2 * task * b->stride;
+  float *sums = b->sums + 2ull * task * b->stride;
   memset(sums, 0, 2 * b->stride * sizeof(float));
   uint64_t first = task * b->block_rows, end = fast_min(op->rows, first + b->block_rows);
   for (uint64_t n = first; n < end; n++) {
