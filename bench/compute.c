@@ -44,6 +44,7 @@ static double time_large(const struct bench *bench) {
   if (bench->whole.dnnl != NULL) {
     bench->whole.dnnl('N', 'N', n, n, n, 1, bench->a, n, bench->b, n, 0, bench->c, n);
   } else {
+    MR_ASSERT(bench->whole.cblas != NULL);
     bench->whole.cblas(101, 111, 111, n, n, n, 1, bench->a, n, bench->b, n, 0, bench->c, n);
   }
   double seconds = bench_seconds(bench->cpu_clock) - start;
