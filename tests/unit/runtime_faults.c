@@ -97,6 +97,41 @@ static void every_failed_write_is_seen(void **unused) {
   }
 }
 
+/* One step, with nothing read after it: only mr_run_sync can tell of its last write-backs. */
+static mr_status step_and_sync(uint32_t n) {
+  char fault[32];
+  snprintf(fault, sizeof fault, "write:eio:%u", n);
+  assert_int_equal(setenv("MEMRUN_INJECT", fault, 1), 0);
+  struct mr_run *run = NULL;
+  mr_status status = mr_run_create(world.graph, &options, &run);
+  if (status == MR_OK) {
+    status = world_load(&world, run);
+  }
+  if (status == MR_OK) {
+    status = world_step(&world, run, 1, MR_STEP_TRAIN, NULL);
+  }
+  if (status == MR_OK) {
+    status = mr_run_sync(run);
+  }
+  mr_run_destroy(run);
+  assert_int_equal(unsetenv("MEMRUN_INJECT"), 0);
+  return status;
+}
+
+static void a_write_behind_the_last_step_is_told(void **unused) {
+  (void)unused;
+  uint32_t writes = 0;
+  while (step_and_sync(writes + 1) != MR_OK) {
+    writes++;
+    assert_true(writes < 1000);
+  }
+  assert_true(writes > 3);
+  for (uint32_t i = 0; i < 10; i++) {
+    assert_int_equal(step_and_sync(writes - i % 3), MR_IO);
+    assert_int_equal(step_and_sync(writes + 1 + i), MR_OK);
+  }
+}
+
 static void lasting_faults_end_the_run(void **unused) {
   (void)unused;
   assert_int_equal(run_with("read:eio:0"), MR_IO);
@@ -119,6 +154,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(mended_faults_leave_no_trace),
       cmocka_unit_test(every_failed_write_is_seen),
+      cmocka_unit_test(a_write_behind_the_last_step_is_told),
       cmocka_unit_test(lasting_faults_end_the_run),
       cmocka_unit_test(stuck_transfers_end_the_run_in_time),
   };
