@@ -236,6 +236,9 @@ static mr_status train(struct mr_run *run, const struct model *model) {
              (double)report.moved_bytes[MR_LINK_NVME_READ] / 1048576.0);
     }
   }
+  if (status == MR_OK) {
+    status = mr_run_sync(run); /* a write behind the last step may still have failed */
+  }
   return status == MR_OK && loss > first / 2 ? MR_MISMATCH : status;
 }
 

@@ -102,7 +102,7 @@ static mr_status run_rounds(struct offload_bench *bench, uint32_t rounds) {
     bench->ratios[round] = bench->seconds[FREE][round] / bench->seconds[TIGHT][round];
     bench->rounds = round + 1;
   }
-  return MR_OK;
+  return mr_run_sync(trainer_get_run(bench->trainers[TIGHT]));
 }
 
 static mr_status tell(struct cli *cli, struct output *output, struct offload_bench *bench) {
