@@ -62,8 +62,9 @@ static mr_io_class choose_class(const struct mr_lane *lane) {
       wants(lane, MR_IO_DEMAND) ||
       (lane->last_demand_ns != 0 && mr_clock_ns() - lane->last_demand_ns < DEMAND_WINDOW_NS);
   uint32_t others = lane->inflight[MR_IO_PREFETCH] + lane->inflight[MR_IO_WRITE_BACK];
+  bool deep = inflight_total(lane) - lane->settling_count >= MR_STORE_DEPTH;
   for (mr_io_class i = MR_IO_DEMAND; i < MR_IO_CLASS_COUNT; i++) {
-    bool room = i == MR_IO_DEMAND || others < lane->slot_count - MR_STORE_SLOTS_KEPT;
+    bool room = i == MR_IO_DEMAND || (!deep && others < lane->slot_count - MR_STORE_SLOTS_KEPT);
     if (room && lane->queues[i].head != NULL && lane->inflight[i] < class_limit(lane, i, demand)) {
       return i;
     }

@@ -15,11 +15,13 @@
 
 /* Direct I/O in multiples of this works on every disk whose kernel reports its alignment. */
 #define MR_STORE_ALIGN 4096u
-/* Chunks on their way at a time. A disk gives chunks back in bursts, and a burst is copied and
- * summed one by one, so the larger number is twice fio's depth of 16, which keeps the disk busy
- * meanwhile (staged reads: 0.62 of fio with 20 slots, 0.74 with 36), and four that demand reads
- * alone may take; the smaller one is 6 MiB, which the usual RLIMIT_MEMLOCK of 8 MiB allows. */
-#define MR_STORE_SLOTS       36u
+/* Chunks with the disk at a time. Measured on a virtual disk, four reach its rate, and from 32 on
+ * it falls by a fifth because the pool leaves the caches: so as many as fio takes, and the pool no
+ * larger than it must be. */
+#define MR_STORE_DEPTH 16u
+/* Chunks on their way: with the disk, or being copied and summed meanwhile. Four are for demand
+ * reads alone; the smaller number is 6 MiB, which the usual RLIMIT_MEMLOCK of 8 MiB allows. */
+#define MR_STORE_SLOTS       24u
 #define MR_STORE_SLOTS_SMALL 12u
 #define MR_STORE_SLOTS_KEPT  4u
 #define MR_STORE_FAULTS      8u
@@ -159,7 +161,7 @@ struct mr_store {
   uint32_t lane_count;
   mr_io_engine engine; /* MR_IO_PREAD once io_uring was refused */
   bool checksums;
-  _Atomic bool staged;
+  _Atomic int mode; /* mr_store_mode, once it is chosen */
   uint64_t timeout_ns;
   struct mr_fault_plan faults;
 
@@ -249,6 +251,11 @@ void mr_slot_issue(struct mr_lane *lane, uint32_t index);
 void mr_slot_complete(struct mr_lane *lane, const struct mr_engine_result *result);
 /* Copies out and checks the read that came back first among the most urgent. */
 void mr_slot_settle(struct mr_lane *lane);
+
+/* Whether the mode sends that direction through the pool. */
+static inline bool mr_store_mode_stages(mr_store_mode mode, bool write) {
+  return mode == MR_STORE_STAGED || mode == (write ? MR_STORE_READ_DIRECT : MR_STORE_WRITE_DIRECT);
+}
 
 /* monitor.c */
 void *mr_monitor_run(void *context);

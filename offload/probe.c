@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a store's paths can do, measured on the store itself: reads, writes and both together, in
- * each mode, interleaved so that a disturbance meets both. The better mode is the one with the
- * smaller sum of time on the link and time taken from the processors, because these compute
- * meanwhile.
+ * What a store's paths can do, measured on the store itself: reads and writes in each mode,
+ * interleaved so that a disturbance meets both, then both together in the modes chosen. The better
+ * mode of a direction is the one with the smaller sum of time on the link and time taken from the
+ * processors, because these compute meanwhile.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,19 +20,21 @@
 #define ROUNDS_MOST      31u
 /* Spans written first, because a file's blocks are slower at their first write. */
 #define WARM_SPANS 2u
-/* Spans that one round of one mode moves: read, write, both. */
-#define ROUND_SPANS 4u
+/* Spans that one round moves: read and write in two modes, both together once. */
+#define ROUND_SPANS 6u
 #define HUGE_PAGE   (2ull << 20)
 
-enum { READ, WRITE, MIXED, KINDS };
+enum { READ, WRITE, MIXED };
+#define MODES 2 /* staged, direct */
 
 struct measure {
   struct mr_store *store;
   uint64_t span_bytes;
   uint8_t *memory; /* two spans */
   uint32_t extents[2];
-  double seconds[2][KINDS][ROUNDS_MOST];
-  double cpu_seconds[2]; /* of all rounds of a mode */
+  uint32_t rounds;
+  double seconds[MODES][MIXED][ROUNDS_MOST];
+  double cpu_seconds[MODES][MIXED]; /* of all rounds */
 };
 
 static double cpu_clock_seconds(void) {
@@ -96,23 +98,37 @@ static mr_status run_kind(const struct measure *measure, int kind, double *secon
   return status != MR_OK ? status : (mr_status)atomic_load(&pair.status);
 }
 
-static mr_status run_rounds(struct measure *measure, uint32_t rounds, const bool *modes) {
-  for (uint32_t i = 0; i < rounds; i++) {
-    for (int mode = 0; mode < 2; mode++) {
-      if (!modes[mode]) {
-        continue;
-      }
-      atomic_store(&measure->store->staged, mode == 0);
-      double cpu_start = cpu_clock_seconds();
-      for (int kind = READ; kind < KINDS; kind++) {
+/* Each direction in each mode, in turns. */
+static mr_status run_directions(struct measure *measure, const bool *modes) {
+  static const mr_store_mode mode_of[MODES] = {MR_STORE_STAGED, MR_STORE_DIRECT};
+  for (uint32_t i = 0; i < measure->rounds; i++) {
+    for (int mode = 0; mode < MODES; mode++) {
+      atomic_store(&measure->store->mode, mode_of[mode]);
+      for (int kind = READ; kind < MIXED && modes[mode]; kind++) {
+        double cpu_start = cpu_clock_seconds();
         mr_status status = run_kind(measure, kind, &measure->seconds[mode][kind][i]);
         if (status != MR_OK) {
           return status;
         }
+        measure->cpu_seconds[mode][kind] += cpu_clock_seconds() - cpu_start;
       }
-      measure->cpu_seconds[mode] += cpu_clock_seconds() - cpu_start;
     }
   }
+  return MR_OK;
+}
+
+/* Both directions together, in the mode that was chosen. */
+static mr_status run_mixed(struct measure *measure, struct mr_store_rates *rates) {
+  double seconds[ROUNDS_MOST];
+  atomic_store(&measure->store->mode, rates->mode);
+  for (uint32_t i = 0; i < measure->rounds; i++) {
+    mr_status status = run_kind(measure, MIXED, &seconds[i]);
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  rates->mixed_bytes_per_second =
+      2 * (double)measure->span_bytes / median(seconds, measure->rounds);
   return MR_OK;
 }
 
@@ -131,48 +147,57 @@ static mr_status warm_up(struct measure *measure) {
   return MR_OK;
 }
 
-static void sum_up(struct measure *measure, uint32_t rounds, const bool *modes,
-                   struct mr_store_rates *rates_out) {
-  double best = 0;
-  for (int mode = 0; mode < 2; mode++) {
+/* The better mode of a direction; its rate goes to *rate_out. */
+static int choose_mode(struct measure *measure, int kind, const bool *modes, double *rate_out) {
+  double span = (double)measure->span_bytes;
+  double best_cost = 0;
+  int best = 0;
+  for (int mode = 0; mode < MODES; mode++) {
     if (!modes[mode]) {
       continue;
     }
-    double span = (double)measure->span_bytes;
-    double read = median(measure->seconds[mode][READ], rounds);
-    double write = median(measure->seconds[mode][WRITE], rounds);
-    double mixed = median(measure->seconds[mode][MIXED], rounds);
-    double cpu = measure->cpu_seconds[mode] / rounds;
-    double cost = read + write + mixed + cpu / (double)sysconf(_SC_NPROCESSORS_ONLN);
-    mr_log(MR_LOG_DEBUG, "nvme probe, %s: read %.2f, write %.2f, mixed %.2f GB/s, %.3f CPU s/GB",
-           mode == 0 ? "staged" : "direct", span / read * 1e-9, span / write * 1e-9,
-           2 * span / mixed * 1e-9, cpu * 1e9 / (span * ROUND_SPANS));
-    if (best == 0 || cost < best) {
-      best = cost;
-      rates_out->read_bytes_per_second = span / read;
-      rates_out->write_bytes_per_second = span / write;
-      rates_out->mixed_bytes_per_second = 2 * span / mixed;
-      rates_out->mode = mode == 0 ? MR_STORE_STAGED : MR_STORE_DIRECT;
+    double seconds = median(measure->seconds[mode][kind], measure->rounds);
+    double cpu_seconds = measure->cpu_seconds[mode][kind] / measure->rounds;
+    double cost = seconds + cpu_seconds / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    mr_log(MR_LOG_DEBUG, "nvme probe: %s %s %.2f GB/s, %.3f CPU s/GB",
+           kind == READ ? "reads" : "writes", mode == 0 ? "staged" : "direct",
+           span / seconds * 1e-9, cpu_seconds * 1e9 / span);
+    if (best_cost == 0 || cost < best_cost) {
+      best_cost = cost;
+      best = mode;
+      *rate_out = span / seconds;
     }
   }
+  return best;
+}
+
+static void sum_up(struct measure *measure, const bool *modes, struct mr_store_rates *rates_out) {
+  static const mr_store_mode mode_of[MODES][MODES] = {
+      {MR_STORE_STAGED, MR_STORE_WRITE_DIRECT},
+      {MR_STORE_READ_DIRECT, MR_STORE_DIRECT},
+  };
+  int read = choose_mode(measure, READ, modes, &rates_out->read_bytes_per_second);
+  int write = choose_mode(measure, WRITE, modes, &rates_out->write_bytes_per_second);
+  rates_out->mode = mode_of[read][write];
 }
 
 static mr_status measure_spans(struct measure *measure, uint64_t bytes,
                                const struct mr_store_options *options,
                                struct mr_store_rates *rates_out) {
   bool aligned = (uintptr_t)measure->memory % MR_STORE_ALIGN == 0;
-  bool modes[2] = {options->mode != MR_STORE_DIRECT || !aligned,
-                   options->mode != MR_STORE_STAGED && aligned};
-  uint64_t round_bytes = measure->span_bytes * ROUND_SPANS * (modes[0] && modes[1] ? 2 : 1);
+  bool modes[MODES] = {options->mode != MR_STORE_DIRECT || !aligned,
+                       options->mode != MR_STORE_STAGED && aligned};
   uint64_t warm_bytes = measure->span_bytes * WARM_SPANS;
-  uint64_t rounds = bytes > warm_bytes ? (bytes - warm_bytes) / round_bytes : 0;
-  rounds = mr_max_u64(1, mr_min_u64(rounds, ROUNDS_MOST));
+  uint64_t rounds =
+      bytes > warm_bytes ? (bytes - warm_bytes) / (measure->span_bytes * ROUND_SPANS) : 0;
+  measure->rounds = (uint32_t)mr_max_u64(1, mr_min_u64(rounds, ROUNDS_MOST));
   mr_status status = warm_up(measure);
   if (status == MR_OK) {
-    status = run_rounds(measure, (uint32_t)rounds, modes);
+    status = run_directions(measure, modes);
   }
   if (status == MR_OK) {
-    sum_up(measure, (uint32_t)rounds, modes, rates_out);
+    sum_up(measure, modes, rates_out);
+    status = run_mixed(measure, rates_out);
   }
   return status;
 }
@@ -200,7 +225,7 @@ static mr_status find_memory(struct measure *measure, const struct mr_store_opti
 
 mr_status mr_store_measure(struct mr_store *store, const struct mr_store_options *options,
                            uint64_t bytes, struct mr_store_rates *rates_out) {
-  uint64_t span = mr_min_u64(bytes / (WARM_SPANS + 2 * ROUND_SPANS), options->capacity_bytes / 2);
+  uint64_t span = mr_min_u64(bytes / (WARM_SPANS + ROUND_SPANS), options->capacity_bytes / 2);
   if (options->probe_memory != NULL) {
     span = mr_min_u64(span, options->probe_memory_bytes / 2);
   }

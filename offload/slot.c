@@ -103,8 +103,9 @@ void mr_slot_issue(struct mr_lane *lane, uint32_t index) {
   struct mr_store *store = lane->store;
   const struct mr_place *place = &store->places[slot->place];
   uint32_t align = lane->direct_io ? MR_STORE_ALIGN : 1;
-  slot->staged = slot->pool_only || atomic_load(&store->staged) || slot->bytes % align != 0 ||
-                 (uintptr_t)slot->data % align != 0;
+  mr_store_mode mode = (mr_store_mode)atomic_load(&store->mode);
+  slot->staged = slot->pool_only || mr_store_mode_stages(mode, slot->write) ||
+                 slot->bytes % align != 0 || (uintptr_t)slot->data % align != 0;
   slot->io_bytes = (uint32_t)mr_round_up(slot->bytes, align);
   if (slot->write) {
     prepare_write(lane, slot);

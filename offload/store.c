@@ -269,7 +269,7 @@ static void init_locks(struct mr_store *store) {
 }
 
 static void choose_mode(struct mr_store *store, const struct mr_store_options *options) {
-  atomic_store(&store->staged, options->mode != MR_STORE_DIRECT);
+  atomic_store(&store->mode, options->mode == MR_STORE_PROBE ? MR_STORE_STAGED : options->mode);
   uint64_t least = CREATE_PROBE_SPAN_LEAST;
   if (options->mode != MR_STORE_PROBE || options->capacity_bytes < least ||
       store->faults.rule_count > 0) {
@@ -277,7 +277,7 @@ static void choose_mode(struct mr_store *store, const struct mr_store_options *o
   }
   struct mr_store_rates rates;
   if (mr_store_measure(store, options, CREATE_PROBE_BYTES, &rates) == MR_OK) {
-    atomic_store(&store->staged, rates.mode == MR_STORE_STAGED);
+    atomic_store(&store->mode, rates.mode);
   }
   atomic_store(&store->read_bytes, 0);
   atomic_store(&store->written_bytes, 0);
@@ -421,6 +421,5 @@ void mr_store_get_stats(const struct mr_store *store, struct mr_store_stats *sta
       .reserved_bytes = store->place_count * MR_STORE_CHUNK_BYTES,
       .uring = store->lanes[0].engine_table != &mr_engine_pread,
       .direct_io = direct_io,
-      .staged = atomic_load(&store->staged),
   };
 }

@@ -8,7 +8,7 @@
  * by weighted round robin. A *request* moves a range of an extent to or from memory. An *engine*
  * (uring, pread) is a table of functions that moves chunks; one thread and one ring for each path.
  * The *pool* is a small registered hugepage buffer through which chunks are staged where the probe
- * found that faster than going to the caller's memory directly.
+ * found that faster for their direction than going to the caller's memory directly.
  *
  * Invariants. A chunk's CRC32C, seeded with its place, is kept in memory when it is written and
  * checked when it comes back: a mismatch is read once more and is then an error, never silence.
@@ -41,10 +41,15 @@ typedef enum mr_io_class {
   MR_IO_CLASS_COUNT = 3,
 } mr_io_class;
 
+/* Each direction goes through the pool (staged), or between the file and the caller's memory where
+ * that is aligned (direct): it spares a copy, but the disk's side then reaches into memory that no
+ * cache holds. */
 typedef enum mr_store_mode {
-  MR_STORE_PROBE = 0,  /* measure both and take the faster */
-  MR_STORE_STAGED = 1, /* through the pool */
-  MR_STORE_DIRECT = 2, /* between the file and the caller's memory, where its alignment allows */
+  MR_STORE_PROBE = 0, /* measure, and take the faster for each direction */
+  MR_STORE_STAGED = 1,
+  MR_STORE_DIRECT = 2,
+  MR_STORE_READ_DIRECT = 3,  /* writes are staged */
+  MR_STORE_WRITE_DIRECT = 4, /* reads are staged */
 } mr_store_mode;
 
 /*
@@ -163,12 +168,10 @@ struct mr_store_stats {
   uint64_t reserved_bytes;
   bool uring;
   bool direct_io; /* O_DIRECT on every path */
-  bool staged;
 };
 void mr_store_get_stats(const struct mr_store *store, struct mr_store_stats *stats_out);
 
-/* What a path can do, measured with `bytes` of throw-away data at most: bytes per second, and the
- * faster mode. */
+/* What a path can do in its faster mode, measured with `bytes` of throw-away data at most. */
 struct mr_store_rates {
   double read_bytes_per_second;
   double write_bytes_per_second;

@@ -75,7 +75,7 @@ static bool read_path(const json_t *item, struct mr_path_rate *path) {
       !get_rate(item, "read", &path->rates.read_bytes_per_second) ||
       !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
       !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
-      !get_index(item, "mode", MR_STORE_DIRECT, &mode)) {
+      !get_index(item, "mode", MR_STORE_WRITE_DIRECT, &mode)) {
     return false;
   }
   path->rates.mode = (mr_store_mode)mode;
