@@ -155,6 +155,10 @@ MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t lap
 /* Chooses, schedules, and improves by at most search_rounds trials. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
 
+/* Evicts what was used longest ago at every op that wants room, from a draft that keeps everything;
+ * no search, no fetching ahead. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_evict_lru(struct mr_draft *draft, bool *fits_out);
+
 /* Makes a draft fit again after its limit was lowered, with as few changes as it can.
  * MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out);

@@ -28,13 +28,15 @@ static uint32_t list_moves(const struct mr_draft *draft, mr_link link, struct mo
   bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
   bool host = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_DEVICE_TO_HOST;
   uint8_t decision = host ? MR_DECISION_HOST : MR_DECISION_NVME;
+  bool on_demand = draft->problem->policy == MR_POLICY_LRU;
   uint32_t n = draft->op_count;
   uint32_t count = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
     if (gap->decision != decision || gap->resting || (!fetch && !gap->written)) continue;
+    uint32_t follows = on_demand ? gap->release_op - 1 : gap->after_op;
     moves[count++] = fetch ? (struct move){gap->fetch_op % n, gap->before_op - gap->fetch_op, i}
-                           : (struct move){gap->after_op, gap->release_op - gap->after_op, i};
+                           : (struct move){follows, gap->release_op - follows, i};
   }
   qsort(moves, count, sizeof *moves, by_order);
   return count;

@@ -94,10 +94,15 @@ static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_ch
 static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limit,
                          struct mr_program_plan *plan, uint64_t *pages_out) {
   bool fits = false;
-  if (!repair) {
+  mr_status status = MR_OK;
+  if (draft->problem->policy == MR_POLICY_LRU) {
+    status = mr_draft_evict_lru(draft, &fits);
+  } else if (repair) {
+    status = mr_draft_repair(draft, &fits);
+  } else {
     mr_draft_reset(draft);
+    status = mr_draft_search(draft, &fits);
   }
-  mr_status status = repair ? mr_draft_repair(draft, &fits) : mr_draft_search(draft, &fits);
   *pages_out = UINT64_MAX;
   if (status == MR_OK && fits) {
     status = mr_draft_lower(draft, page_limit, plan, pages_out);

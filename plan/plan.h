@@ -72,6 +72,7 @@ struct mr_plan_problem {
    * recompute can save counts, the persistent tensors. */
   bool bound_any_recompute;
   uint32_t search_rounds; /* bound of the local search; 0: the first feasible plan */
+  mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
 };
 
 /* One stay on the device. */
@@ -163,6 +164,7 @@ struct mr_program_plan {
   uint32_t host_page_count;
   uint64_t nvme_bytes;      /* of all extents, rounded up to units */
   uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
+  bool on_demand; /* a move waits for the op before the one that wants its room or its data */
 
   struct mr_instance *instances;
   uint32_t instance_count;

@@ -71,7 +71,7 @@ static mr_status make_layout(struct search *search, struct candidate *candidate,
   struct mr_plan_problem *problem = &search->plan->problem;
   problem->program = candidate->program;
   problem->op_seconds = candidate->op_seconds;
-  problem->search_rounds = rounds;
+  problem->search_rounds = problem->policy == MR_POLICY_SEARCHED ? rounds : 0;
   problem->page_bytes = 0;
   for (;;) {
     struct mr_program_plan *layout = NULL;
@@ -161,13 +161,20 @@ static double select_blocks(struct search *search, uint32_t level, uint32_t deep
   return seconds;
 }
 
+/* True where no other candidate is wanted: the best one moves nothing, or any that fits will do. */
+static bool settled(const struct search *search) {
+  const struct mr_program_plan *best = search->best.layout;
+  bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
+  return best->fits && (any_will_do || moved_bytes(best) == 0);
+}
+
 /* Tries a selection unless its ops alone already take longer than the best plan's whole step. */
 static mr_status try_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
   double again_seconds = select_blocks(search, level, deep_blocks);
   const struct mr_program_plan *best = search->best.layout;
   bool hopeless =
       best->fits && search->once_seconds + again_seconds > best->step_seconds * (1 + SAME_SECONDS);
-  if (!(again_seconds > 0) || hopeless || search->tried >= search->limit) {
+  if (!(again_seconds > 0) || hopeless || settled(search) || search->tried >= search->limit) {
     return MR_OK;
   }
   return try_selected(search, true);
@@ -224,8 +231,7 @@ static mr_status try_candidates(struct search *search) {
   /* Also where everything is to be recomputed: footprint and bound are the graph's own. */
   mr_status status = try_selected(search, false);
   if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
-      (mode == MR_RECOMPUTE_AUTO && search->best.layout->fits &&
-       moved_bytes(search->best.layout) == 0)) {
+      (mode == MR_RECOMPUTE_AUTO && settled(search))) {
     return status;
   }
   status = open_menu(search);
@@ -270,7 +276,8 @@ static mr_status keep_best(struct search *search) {
 
 static void fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
   struct mr_plan_problem *problem = &plan->problem;
-  *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES};
+  *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES,
+                                      .policy = plan->settings.policy};
   for (uint32_t i = 0; i < 2; i++) {
     problem->link[i] =
         (struct mr_link_rate){plan->profile->copy_bytes_per_second[i], COPY_LATENCY_SECONDS};

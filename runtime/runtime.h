@@ -79,6 +79,7 @@ struct mr_settings {
   char *profile_path; /* NULL: nowhere to keep it */
   bool reprofile;
   bool check_plan;
+  mr_policy policy;
 };
 
 /* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path

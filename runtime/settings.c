@@ -59,8 +59,8 @@ static mr_status check(const struct mr_options *options) {
   }
   if ((unsigned)options->offload > MR_OFFLOAD_AUTO ||
       (unsigned)options->recompute > MR_RECOMPUTE_FULL ||
-      (unsigned)options->io_engine > MR_IO_PREAD) {
-    return refuse("an unknown offload mode, recompute mode or I/O engine");
+      (unsigned)options->io_engine > MR_IO_PREAD || (unsigned)options->policy > MR_POLICY_LRU) {
+    return refuse("an unknown offload mode, recompute mode, I/O engine or policy");
   }
   for (uint32_t i = 0; i < options->nvme_count; i++) {
     if (options->nvme[i].path == NULL || options->nvme[i].path[0] == '\0') {
@@ -138,6 +138,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->threads = options->threads == 0 ? usable_processors() : options->threads;
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
+  settings->policy = options->policy;
   mr_status status = take_profile_path(settings, options);
   if (status == MR_OK && options->trace_path != NULL) {
     settings->trace_path = mr_string_copy(options->trace_path);

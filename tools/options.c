@@ -12,6 +12,7 @@
 static const char *const device_words[] = {"cpu", NULL};
 static const char *const offload_words[] = {"none", "host", "nvme", "auto", NULL};
 static const char *const recompute_words[] = {"auto", "none", "full", NULL};
+static const char *const policy_words[] = {"searched", "first", "lru", NULL};
 static const char *const engine_words[] = {"auto", "uring", "pread", NULL};
 static const char *const gemm_words[] = {"auto", "dnnl", "openblas", NULL};
 static const char *const preset_words[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", NULL};
@@ -32,6 +33,8 @@ const struct option options_table[] = {
      OPTION_CHOICE, FIELD(train.run.offload), 0, 0, offload_words},
     {"recompute", 0, "MODE", "run forward ops again instead of keeping results", OPTION_GROUP_PLACE,
      CLI_JOBS, OPTION_CHOICE, FIELD(train.run.recompute), 0, 0, recompute_words},
+    {"policy", 0, "NAME", "how a plan is found; first and lru are for comparison",
+     OPTION_GROUP_PLACE, CLI_JOBS, OPTION_CHOICE, FIELD(train.run.policy), 0, 0, policy_words},
     {"io-engine", 0, "NAME", "how NVMe is read and written", OPTION_GROUP_PLACE, CLI_ALL,
      OPTION_CHOICE, FIELD(train.run.io_engine), 0, 0, engine_words},
     {"io-timeout", 0, "SECONDS", "an input or output older than this ends the run",
@@ -133,9 +136,10 @@ const struct option options_table[] = {
 _Static_assert(sizeof options_table / sizeof options_table[0] <= CLI_MAX_OPTIONS,
                "struct cli remembers which options were given");
 _Static_assert(sizeof(mr_offload) == sizeof(int) && sizeof(mr_recompute) == sizeof(int) &&
-                   sizeof(mr_io_engine) == sizeof(int),
+                   sizeof(mr_io_engine) == sizeof(int) && sizeof(mr_policy) == sizeof(int),
                "a choice is stored as an int");
-_Static_assert(MR_OFFLOAD_AUTO == 3 && MR_RECOMPUTE_FULL == 2 && MR_IO_PREAD == 2,
+_Static_assert(MR_OFFLOAD_AUTO == 3 && MR_RECOMPUTE_FULL == 2 && MR_IO_PREAD == 2 &&
+                   MR_POLICY_LRU == 2,
                "choices stand in the order of their enum");
 
 void options_defaults(struct cli *cli) {

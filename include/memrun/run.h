@@ -56,6 +56,14 @@ typedef enum mr_recompute {
   MR_RECOMPUTE_FULL = 2, /* every block keeps only what crosses its border */
 } mr_recompute;
 
+/* How it is decided what leaves the device, and when. */
+typedef enum mr_policy {
+  MR_POLICY_SEARCHED = 0, /* the fastest plan that a bounded search finds */
+  /* For comparison. */
+  MR_POLICY_FIRST = 1, /* the first plan that fits */
+  MR_POLICY_LRU = 2,   /* least recently used first, when room is wanted; fetched when read */
+} mr_policy;
+
 typedef enum mr_io_engine { MR_IO_AUTO = 0, MR_IO_URING = 1, MR_IO_PREAD = 2 } mr_io_engine;
 
 /* Budget value: take what the cgroup, free memory or free space allow. */
@@ -81,6 +89,7 @@ struct mr_options {
   const char *profile_path;  /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache */
   bool reprofile;            /* measure the machine again */
   bool check_plan; /* verify the plan with the independent verifier even in release builds */
+  mr_policy policy;
 };
 
 /* Fills in the defaults and size_bytes. */
