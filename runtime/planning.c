@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "recompute/recompute.h"
-#include "runtime/runtime.h"
+#include "runtime/planning.h"
 
 /* Bounds of the planner's local search: for comparing candidates, and for the plan that runs. */
 #define QUICK_ROUNDS 4u
@@ -291,22 +291,15 @@ static void fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme
   plan->nvme = *nvme;
 }
 
-static mr_status make(struct mr_plan *plan) {
-  /* A machine without NVMe in the plan still needs positive rates there. */
-  struct mr_store_rates nvme = {
-      .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
-  mr_status status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
-  if (status != MR_OK) {
-    return status;
-  }
-  fill_problem(plan, &nvme);
+mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
+  fill_problem(plan, nvme);
   struct mr_device_caps caps;
   mr_device_cpu.query(&caps);
   struct search search = {.plan = plan, .max_page_count = caps.max_page_count};
   uint64_t affordable = CANDIDATE_OPS / plan->graph->op_count;
   search.limit = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
   double start = mr_clock_seconds();
-  status = try_candidates(&search);
+  mr_status status = try_candidates(&search);
   if (status == MR_OK) {
     status = keep_best(&search);
   }
@@ -318,6 +311,14 @@ static mr_status make(struct mr_plan *plan) {
     status = mr_plan_verify(plan);
   }
   return status;
+}
+
+static mr_status make(struct mr_plan *plan) {
+  /* A machine without NVMe in the plan still needs positive rates there. */
+  struct mr_store_rates nvme = {
+      .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
+  mr_status status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
+  return status == MR_OK ? mr_planning_make(plan, &nvme) : status;
 }
 
 mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *options,
