@@ -53,6 +53,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .compute_seconds = layout->compute_seconds,
       .recomputed_bytes = plan->recomputed_bytes,
       .recomputed_op_count = plan->recomputed_op_count,
+      .bound_seconds = plan->bound_seconds,
   };
   MR_ASSERT(layout->largest_op < layout->program->op_count);
   summary.largest_op = layout->program->ops[layout->largest_op].name;
@@ -187,7 +188,7 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
       "smallest_device_bytes", (json_int_t)summary.smallest_device_bytes, "largest_op",
       summary.largest_op, "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
-      "predicted_seconds", summary.predicted_seconds, "bound_seconds", plan->bound_seconds,
+      "predicted_seconds", summary.predicted_seconds, "bound_seconds", summary.bound_seconds,
       "compute_seconds", summary.compute_seconds, "bound_by", summary.bound_by);
   json_t *more = json_pack(
       "{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",

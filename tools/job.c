@@ -90,13 +90,10 @@ void job_print_forecast(struct output *output, const struct mr_plan *plan) {
   struct job_seconds predicted;
   struct job_seconds bound;
   mr_plan_summarize(plan, &summary);
-  json_t *details = job_plan_details(plan);
-  double least = json_number_value(json_object_get(details, "bound_seconds"));
-  json_decref(details);
   output_text(output,
               "forecast   %s a step, bound by %s; no plan on this machine takes less than %s\n",
               job_seconds_format(summary.predicted_seconds, &predicted), summary.bound_by,
-              job_seconds_format(least, &bound));
+              job_seconds_format(summary.bound_seconds, &bound));
 }
 
 json_t *job_tiers_json(const uint64_t bytes[MR_TIER_COUNT]) {

@@ -138,10 +138,20 @@ static json_t *losses_json(const struct training *training) {
   return losses;
 }
 
+/* What the last plan of the run promised, and how it treats what waits between two uses. */
+static json_t *plan_json(const struct mr_plan_summary *summary) {
+  return json_pack(
+      "{s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}}", "predicted_seconds",
+      json_number(summary->predicted_seconds), "bound_seconds", json_number(summary->bound_seconds),
+      "bound_by", summary->bound_by, "need_bytes", job_tiers_json(summary->need_bytes), "gap_bytes",
+      "kept", (json_int_t)summary->kept_bytes, "host", (json_int_t)summary->host_bytes, "nvme",
+      (json_int_t)summary->nvme_bytes, "recomputed", (json_int_t)summary->recomputed_bytes);
+}
+
 static json_t *done_json(const struct training *training, const struct mr_plan_summary *summary,
                          const struct mr_step_report *last, bool interrupted) {
   double rate = training->seconds > 0 ? training->tokens / training->seconds : 0;
-  return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:{s:I, s:I, s:I, s:I}}", "event",
+  return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:{s:I, s:I, s:I, s:I}, s:o}", "event",
                    interrupted ? "interrupted" : "done", "steps", (json_int_t)training->step_count,
                    "losses", losses_json(training), "tokens_per_second", json_number(rate),
                    "footprint_bytes", (json_int_t)summary->footprint_bytes, "budget_bytes",
@@ -149,7 +159,7 @@ static json_t *done_json(const struct training *training, const struct mr_plan_s
                    (json_int_t)last->peak_bytes[MR_TIER_DEVICE], "host",
                    (json_int_t)last->peak_bytes[MR_TIER_HOST], "nvme",
                    (json_int_t)last->peak_bytes[MR_TIER_NVME], "resident",
-                   (json_int_t)last->resident_peak_bytes);
+                   (json_int_t)last->resident_peak_bytes, "plan", plan_json(summary));
 }
 
 static void done_text(const struct training *training, const struct mr_plan_summary *summary,

@@ -116,6 +116,7 @@ struct mr_plan_summary {
   const char
       *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write" */
   uint32_t recomputed_op_count;
+  double bound_seconds; /* no plan of the graph is faster on this machine, whatever is recomputed */
 };
 
 struct mr_plan;

@@ -41,6 +41,10 @@ class Lines(harness.Case):
         self.assertEqual(done["losses"], [event["loss"] for event in events[:-1]])
         self.assert_keys(done["budget_bytes"], harness.TIER_KEYS, whole=True)
         self.assert_keys(done["peak_bytes"], harness.TIER_KEYS + ["resident"], whole=True)
+        plan = done["plan"]
+        self.assertGreaterEqual(plan["predicted_seconds"], 0.999 * plan["bound_seconds"])
+        self.assertEqual(plan["need_bytes"]["device"], done["peak_bytes"]["device"])
+        self.assert_keys(plan["gap_bytes"], ["kept", "host", "nvme", "recomputed"], whole=True)
         self.assertTrue(outcome.out.startswith('{"event":"step","step":1,"loss":'))
 
     def test_losses_have_all_their_digits(self):
