@@ -105,4 +105,15 @@ void mr_liveness_fini(struct mr_liveness *liveness);
 /* The bytes of an op's distinct operands and scratch, each rounded up to `unit` (1: none). */
 uint64_t mr_op_working_bytes(const struct mr_graph *graph, mr_op_id op, uint64_t unit);
 
+/* What tells one graph from another of the same library: names, roles, sizes, operands, costs and
+ * flags; not what callbacks and attributes hold. */
+struct mr_digest {
+  uint32_t op_count;
+  uint32_t tensor_count;
+  uint64_t bytes; /* of all tensors */
+  double flops;   /* of all ops */
+  uint64_t hash;
+};
+void mr_graph_digest(const struct mr_graph *graph, struct mr_digest *digest_out);
+
 #endif

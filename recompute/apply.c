@@ -173,6 +173,22 @@ static void rewrite_fini(struct rewrite *r) {
   free(r->pending);
 }
 
+/* Writes the program with the selected ops cloned, unless something has failed before, and ends the
+ * rewrite. */
+static mr_status rewrite_finish(struct rewrite *r, mr_status status,
+                                struct mr_graph **program_out) {
+  for (mr_op_id k = 0; status == MR_OK && k < r->graph->op_count; k++) {
+    status = program_append(r, k);
+  }
+  if (status == MR_OK) {
+    *program_out = r->program;
+  } else {
+    mr_graph_destroy(r->program);
+  }
+  rewrite_fini(r);
+  return status;
+}
+
 mr_status mr_recompute_apply(const struct mr_recompute_menu *menu, const struct mr_graph *graph,
                              const uint32_t *selected, struct mr_graph **program_out) {
   struct rewrite r;
@@ -185,14 +201,19 @@ mr_status mr_recompute_apply(const struct mr_recompute_menu *menu, const struct 
       r.selected[choice->ops[j]] = true;
     }
   }
-  for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
-    status = program_append(&r, k);
+  return rewrite_finish(&r, status, program_out);
+}
+
+mr_status mr_recompute_repeat(const struct mr_graph *graph, const mr_op_id *ops, uint32_t op_count,
+                              struct mr_graph **program_out) {
+  struct rewrite r;
+  mr_status status = rewrite_init(&r, graph);
+  for (uint32_t i = 0; status == MR_OK && i < op_count; i++) {
+    if (ops[i] >= graph->op_count || !r.values.repeatable[ops[i]]) {
+      status = MR_INVALID;
+    } else {
+      r.selected[ops[i]] = true;
+    }
   }
-  if (status == MR_OK) {
-    *program_out = r.program;
-  } else {
-    mr_graph_destroy(r.program);
-  }
-  rewrite_fini(&r);
-  return status;
+  return rewrite_finish(&r, status, program_out);
 }

@@ -70,4 +70,11 @@ MR_CHECK_RESULT mr_status mr_recompute_apply(const struct mr_recompute_menu *men
                                              const struct mr_graph *graph, const uint32_t *selected,
                                              struct mr_graph **program_out);
 
+/*
+ * The same program from the ops that run again (the clone_of of its clones), in any order.
+ * MR_INVALID (nothing is logged): an op that does not exist or may not be repeated; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_recompute_repeat(const struct mr_graph *graph, const mr_op_id *ops,
+                                              uint32_t op_count, struct mr_graph **program_out);
+
 #endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gaps of a finished plan, told from its moves: for plans that no draft is behind. A stay that
+ * a link brings closes one gap, that before its first access; every other gap is kept.
+ */
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "plan/plan_file.h"
+
+struct teller {
+  struct mr_program_plan *plan;
+  struct mr_liveness liveness;
+  uint8_t
+      *fetched;  /* for each instance: the decision whose link brings it; MR_DECISION_KEEP: none */
+  bool *written; /* for each instance: a link takes it out */
+  uint32_t *stays; /* for each access: its instance */
+};
+
+static void mark_moves(struct teller *t) {
+  const struct mr_program_plan *plan = t->plan;
+  for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
+    uint32_t queue = MR_QUEUE_OF(link);
+    for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
+      uint32_t stay = plan->instructions[queue][i].instance;
+      if (link == MR_LINK_HOST_TO_DEVICE) {
+        t->fetched[stay] = MR_DECISION_HOST;
+      } else if (link == MR_LINK_NVME_READ) {
+        t->fetched[stay] = MR_DECISION_NVME;
+      } else {
+        t->written[stay] = true;
+      }
+    }
+  }
+}
+
+/* Each access finds its op's operand; an op that reads and writes a tensor has one access. */
+static void mark_stays(struct teller *t) {
+  const struct mr_program_plan *plan = t->plan;
+  const uint32_t *first = t->liveness.first;
+  for (uint32_t tensor = 0; tensor < plan->program->tensor_count; tensor++) {
+    for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
+      const struct mr_op *op = &plan->program->ops[t->liveness.accesses[i].op];
+      const uint32_t *operands = &plan->operands[plan->first_operand[t->liveness.accesses[i].op]];
+      uint32_t at = 0;
+      while ((at < op->input_count ? op->inputs[at] : op->outputs[at - op->input_count]) !=
+             tensor) {
+        at++;
+      }
+      t->stays[i] = operands[at];
+    }
+  }
+}
+
+/* True where the access at op `closing` is the first of its stay, seen from the access before it at
+ * op `opening` of stay `before`. */
+static bool begins_stay(const struct teller *t, uint32_t stay, uint32_t before, uint32_t opening,
+                        uint32_t closing) {
+  uint32_t n = t->plan->program->op_count;
+  uint32_t from = t->plan->instances[stay].first_op;
+  return before != stay || (opening + n - from) % n >= (closing + n - from) % n;
+}
+
+static void add_gap(struct teller *t, uint32_t opening, uint32_t closing, mr_tensor_id tensor) {
+  struct mr_program_plan *plan = t->plan;
+  const struct mr_access *accesses = t->liveness.accesses;
+  uint32_t n = plan->program->op_count;
+  uint32_t stay = t->stays[closing];
+  uint32_t before = t->stays[opening];
+  struct mr_gap gap = {
+      .tensor = tensor, .after_op = accesses[opening].op, .before_op = accesses[closing].op};
+  if (t->fetched[stay] != MR_DECISION_KEEP &&
+      begins_stay(t, stay, before, gap.after_op, gap.before_op)) {
+    gap.decision = t->fetched[stay];
+    gap.release_op = (plan->instances[before].last_op + 1) % n;
+    gap.fetch_op = plan->instances[stay].first_op;
+    gap.written = t->written[before];
+  }
+  plan->gaps[plan->gap_count++] = gap;
+}
+
+/* A persistent tensor that no op touches rests somewhere all the time. */
+static void add_resting(struct teller *t, mr_tensor_id tensor) {
+  static const uint8_t decisions[MR_TIER_COUNT] = {MR_DECISION_KEEP, MR_DECISION_HOST,
+                                                   MR_DECISION_NVME};
+  struct mr_program_plan *plan = t->plan;
+  plan->gaps[plan->gap_count++] = (struct mr_gap){
+      .tensor = tensor,
+      .after_op = plan->program->op_count - 1,
+      .decision = decisions[plan->homes[tensor].tier],
+  };
+}
+
+/* Small tensors and inputs have no gaps. */
+static bool has_gaps(const struct teller *t, mr_tensor_id tensor) {
+  const struct mr_program_plan *plan = t->plan;
+  uint32_t first = t->liveness.first[tensor];
+  if (plan->program->tensors[tensor].role == MR_INPUT) {
+    return false;
+  }
+  if (first < t->liveness.first[tensor + 1]) {
+    return !plan->instances[t->stays[first]].small;
+  }
+  if (!mr_role_is_persistent(plan->program->tensors[tensor].role)) {
+    return false;
+  }
+  const struct mr_home *home = &plan->homes[tensor];
+  return home->tier != MR_TIER_DEVICE || !plan->instances[home->instance].small;
+}
+
+static void tell_gaps(struct teller *t) {
+  const struct mr_graph *program = t->plan->program;
+  for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
+    uint32_t first = t->liveness.first[tensor];
+    uint32_t end = t->liveness.first[tensor + 1];
+    if (!has_gaps(t, tensor)) continue;
+    for (uint32_t i = first; i + 1 < end; i++) {
+      add_gap(t, i, i + 1, tensor);
+    }
+    if (!mr_role_is_persistent(program->tensors[tensor].role)) continue;
+    if (first == end) {
+      add_resting(t, tensor);
+    } else {
+      add_gap(t, end - 1, first, tensor);
+    }
+  }
+}
+
+mr_status mr_plan_derive_gaps(struct mr_program_plan *plan) {
+  struct teller t = {.plan = plan};
+  mr_status status = mr_liveness_init(&t.liveness, plan->program);
+  if (status != MR_OK) {
+    return status;
+  }
+  uint32_t tensors = plan->program->tensor_count;
+  uint64_t most = (uint64_t)t.liveness.first[tensors] + tensors;
+  t.fetched = mr_allocate(plan->instance_count, sizeof *t.fetched);
+  t.written = mr_allocate(plan->instance_count, sizeof *t.written);
+  t.stays = mr_allocate(t.liveness.first[tensors], sizeof *t.stays);
+  free(plan->gaps);
+  plan->gap_count = 0;
+  plan->gaps = mr_allocate(most, sizeof *plan->gaps);
+  status = MR_NO_MEMORY;
+  if (t.fetched != NULL && t.written != NULL && t.stays != NULL && plan->gaps != NULL) {
+    mark_moves(&t);
+    mark_stays(&t);
+    tell_gaps(&t);
+    status = MR_OK;
+  }
+  free(t.fetched);
+  free(t.written);
+  free(t.stays);
+  mr_liveness_fini(&t.liveness);
+  return status;
+}
