@@ -23,7 +23,7 @@
 
 struct page {
   char *address;
-  uint64_t move; /* pages of one move, side by side, are one mapping of the kernel's */
+  uint64_t move; /* pages of one move, side by side, are one mapping of the kernel's; 0: not yet */
 };
 
 struct mr_device {
@@ -38,6 +38,7 @@ struct mr_device {
   struct mr_memory pool; /* where the pages are before anything binds them */
   struct mr_memory small;
   _Atomic uint64_t moves;
+  _Atomic uint32_t bound_page_count;
 };
 
 static uint64_t read_max_mappings(void) {
@@ -231,11 +232,18 @@ static mr_status cpu_bind(struct mr_device *device, uint32_t range, const uint32
       return status;
     }
     uint64_t this_move = atomic_fetch_add(&device->moves, 1) + 1;
+    if (last_move == 0) {
+      atomic_fetch_add(&device->bound_page_count, run);
+    }
     for (uint32_t k = 0; k < run; k++) {
       device->pages[pages[i + k]] = (struct page){base + (i + k) * page_bytes, this_move};
     }
   }
   return MR_OK;
+}
+
+static uint32_t cpu_bound_page_count(const struct mr_device *device) {
+  return atomic_load(&device->bound_page_count);
 }
 
 static void cpu_copy(void *to, const void *from, uint64_t bytes) {
@@ -271,4 +279,5 @@ const struct mr_device_ops mr_device_cpu = {
     .small_address = cpu_small_address,
     .bind = cpu_bind,
     .copy = cpu_copy,
+    .bound_page_count = cpu_bound_page_count,
 };

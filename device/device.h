@@ -92,6 +92,9 @@ struct mr_device_ops {
   /* Copies between device memory and host memory, either way, on the calling thread; the source is
    * not expected to be used again soon. Both 64-byte aligned. */
   void (*copy)(void *to, const void *from, uint64_t bytes);
+
+  /* How many different pages have been bound since create. Any thread. */
+  uint32_t (*bound_page_count)(const struct mr_device *device);
 };
 
 extern const struct mr_device_ops mr_device_cpu;

@@ -173,6 +173,9 @@ static void run_copy(struct mr_queue *queue, const struct mr_instruction *instru
   uint64_t bytes = run->layout->instances[instruction->instance].bytes;
   uint64_t start_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, start_ns);
+  if (queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) {
+    mr_taken_count_slot(run, instruction->slot);
+  }
   copy_instance(queue, instruction);
   uint64_t end_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, 0);
@@ -287,5 +290,6 @@ mr_status mr_run_sync(struct mr_run *run) {
       break;
     }
   }
+  mr_taken_tell(run);
   return mr_run_status(run);
 }

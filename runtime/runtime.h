@@ -155,6 +155,15 @@ struct mr_queue {
   uint64_t traced_until_ns;
 };
 
+/* What of the tiers has been in use since this plan began; see peak.c. */
+struct mr_taken {
+  uint64_t small_bytes;    /* compute's thread */
+  uint8_t *host_page_seen; /* for each host page; the device-to-host queue's thread */
+  uint8_t *extent_seen;    /* for each extent; the NVMe write queue's thread */
+  _Atomic uint64_t host_page_count;
+  _Atomic uint64_t nvme_bytes;
+};
+
 struct mr_run {
   const struct mr_graph *graph;
   struct mr_plan *plan;
@@ -184,6 +193,10 @@ struct mr_run {
   _Atomic uint64_t observed_step;
   _Atomic uint64_t step_started_ns;
   _Atomic bool in_step;
+  struct mr_taken taken;
+  /* Since the run began; any thread may read them. */
+  _Atomic uint64_t peak_bytes[MR_TIER_COUNT]; /* measured */
+  _Atomic uint64_t planned_peak_bytes[MR_TIER_COUNT];
   uint64_t before_moved_bytes[MR_LINK_COUNT];
   uint64_t before_busy_ns[MR_LINK_COUNT];
 };
@@ -196,6 +209,19 @@ mr_status mr_run_status(struct mr_run *run);
  * after a failure. */
 MR_CHECK_RESULT mr_status mr_tiers_init(struct mr_run *run);
 void mr_tiers_fini(struct mr_run *run);
+
+/* The plan's peaks. */
+uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier);
+
+/* Counting what is taken: homes at once, after the device is there; everything else where it is
+ * taken. */
+MR_CHECK_RESULT mr_status mr_taken_init(struct mr_run *run);
+void mr_taken_fini(struct mr_run *run);
+void mr_taken_count_op(struct mr_run *run, mr_op_id op);
+void mr_taken_count_slot(struct mr_run *run, uint32_t slot);
+void mr_taken_count_extent(struct mr_run *run, uint32_t extent);
+/* Brings run->peak_bytes up to now; the thread that steps. */
+void mr_taken_tell(struct mr_run *run);
 
 /* The address of a page of a host slot. */
 char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index);

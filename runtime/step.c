@@ -43,6 +43,7 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
       .mode = mode,
   };
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  mr_taken_count_op(run, id);
   uint64_t start_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, start_ns);
   mr_status status = op->run[run->device_ops->backend](&call);
@@ -81,11 +82,10 @@ static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct accou
 }
 
 static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) {
-  const struct mr_program_plan *layout = run->layout;
-  report->peak_bytes[MR_TIER_DEVICE] =
-      layout->small_bytes + layout->device_page_count * layout->page_bytes;
-  report->peak_bytes[MR_TIER_HOST] = layout->host_page_count * layout->page_bytes;
-  report->peak_bytes[MR_TIER_NVME] = layout->nvme_bytes;
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    report->peak_bytes[tier] = atomic_load(&run->peak_bytes[tier]);
+    report->planned_peak_bytes[tier] = atomic_load(&run->planned_peak_bytes[tier]);
+  }
   memcpy(report->budget_bytes, run->plan->settings.budget_bytes, sizeof report->budget_bytes);
   report->resident_peak_bytes = mr_resident_peak_bytes();
 }
@@ -120,6 +120,7 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
     run->before_busy_ns[link] = busy_ns;
   }
   report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
+  mr_taken_tell(run);
   fill_tiers(run, &report);
   if (report_out != NULL) {
     hand_out(&report, report_out);

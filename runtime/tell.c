@@ -41,6 +41,15 @@ static void sum_gaps(const struct mr_plan *plan, struct mr_plan_summary *summary
   }
 }
 
+uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier) {
+  const uint64_t need_bytes[MR_TIER_COUNT] = {
+      layout->small_bytes + layout->device_page_count * layout->page_bytes,
+      layout->host_page_count * layout->page_bytes,
+      layout->nvme_bytes,
+  };
+  return need_bytes[tier];
+}
+
 void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan_summary summary = {
@@ -61,10 +70,9 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
   memcpy(summary.link_seconds, layout->link_seconds, sizeof summary.link_seconds);
   memcpy(summary.moved_bytes, layout->moved_bytes, sizeof summary.moved_bytes);
   if (layout->fits) {
-    summary.need_bytes[MR_TIER_DEVICE] =
-        layout->small_bytes + layout->device_page_count * layout->page_bytes;
-    summary.need_bytes[MR_TIER_HOST] = layout->host_page_count * layout->page_bytes;
-    summary.need_bytes[MR_TIER_NVME] = layout->nvme_bytes;
+    for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+      summary.need_bytes[tier] = mr_plan_need_bytes(layout, tier);
+    }
     sum_gaps(plan, &summary);
   } else {
     summary.need_bytes[MR_TIER_DEVICE] = layout->smallest_device_bytes;

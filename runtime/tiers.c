@@ -141,7 +141,7 @@ mr_status mr_tiers_init(struct mr_run *run) {
       status = take_nvme(run);
     }
   }
-  return status;
+  return status == MR_OK ? mr_taken_init(run) : status;
 }
 
 void mr_tiers_fini(struct mr_run *run) {
@@ -154,6 +154,7 @@ void mr_tiers_fini(struct mr_run *run) {
     mr_memory_unmap(&run->bounce);
     run->device_ops->destroy(run->device);
   }
+  mr_taken_fini(run);
   free(run->extents);
   free(run->addresses);
   free(run->operands);

@@ -102,6 +102,9 @@ bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step) {
                   .done = transfer_done,
                   .context = transfer},
   };
+  if (write) {
+    mr_taken_count_extent(run, instruction->slot);
+  }
   pthread_mutex_lock(&queue->lock);
   if ((int32_t)(queue->demand_until - queue->issued) > 0) {
     transfer->request.io_class = MR_IO_DEMAND;

@@ -167,6 +167,7 @@ static void done_text(const struct training *training, const struct mr_plan_summ
   struct output *output = training->output;
   struct mr_size_text bytes;
   struct mr_size_text budget;
+  struct mr_size_text planned;
   struct job_seconds seconds;
   if (training->step_count > 0) {
     output_text(output, "done       %u steps in %s, %.0f tokens/s\n", training->step_count,
@@ -175,9 +176,10 @@ static void done_text(const struct training *training, const struct mr_plan_summ
   }
   for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
     if (summary->budget_bytes[tier] > 0) {
-      output_text(output, "%-10s peak %s of %s\n", job_tier_names[tier],
+      output_text(output, "%-10s peak %s of %s, planned %s\n", job_tier_names[tier],
                   mr_size_format(last->peak_bytes[tier], &bytes),
-                  mr_size_format(summary->budget_bytes[tier], &budget));
+                  mr_size_format(summary->budget_bytes[tier], &budget),
+                  mr_size_format(last->planned_peak_bytes[tier], &planned));
     }
   }
   output_text(output, "process    peak %s resident\n",

@@ -151,9 +151,11 @@ struct mr_step_report {
   double link_busy_seconds[MR_LINK_COUNT];
   double compute_busy_seconds;
   double stall_seconds; /* the compute queue waited for data */
-  uint64_t peak_bytes[MR_TIER_COUNT];
+  uint64_t peak_bytes[MR_TIER_COUNT]; /* counted where memory is taken, never read from the plan */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t resident_peak_bytes; /* of the whole process */
+  /* What peak_bytes is to the page once a training step's write-backs are over: mr_run_sync. */
+  uint64_t planned_peak_bytes[MR_TIER_COUNT];
 };
 
 struct mr_run;

@@ -175,10 +175,27 @@ static void check_report(const struct job *job, const struct mr_step_report *rep
   assert_int_equal(report->step, step);
   assert_true(report->seconds > 0);
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    assert_true(report->peak_bytes[tier] <= report->planned_peak_bytes[tier]);
     if (report->peak_bytes[tier] > report->budget_bytes[tier]) {
       fail_msg("seed %llu: tier %u took %llu bytes of %llu", (unsigned long long)job->seed, tier,
                (unsigned long long)report->peak_bytes[tier],
                (unsigned long long)report->budget_bytes[tier]);
+    }
+  }
+}
+
+/* What was counted while the run went on is what its plan said, to the byte. */
+static void check_peaks(const struct job *job, const struct mr_run *run) {
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  struct mr_step_report now = {.size_bytes = sizeof now};
+  mr_plan_summarize(mr_run_plan(run), &summary);
+  mr_run_observe(run, &now);
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    assert_int_equal(now.planned_peak_bytes[tier], summary.need_bytes[tier]);
+    if (now.peak_bytes[tier] != summary.need_bytes[tier]) {
+      fail_msg("seed %llu: tier %u took %llu bytes, planned were %llu",
+               (unsigned long long)job->seed, tier, (unsigned long long)now.peak_bytes[tier],
+               (unsigned long long)summary.need_bytes[tier]);
     }
   }
 }
@@ -188,6 +205,7 @@ static mr_status run_beside(struct job *job, struct mr_run *run, struct model_or
                             uint64_t *moved) {
   uint64_t steps = 2 + mr_random_below(&job->random, MOST_STEPS - 1);
   mr_status status = MR_OK;
+  bool trained = false;
   for (uint64_t step = 0; status == MR_OK && step < steps; step++) {
     mr_step_mode mode = mr_random_below(&job->random, 4) == 0 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
     struct mr_step_report report = {.size_bytes = sizeof report};
@@ -199,6 +217,7 @@ static mr_status run_beside(struct job *job, struct mr_run *run, struct model_or
       return status;
     }
     model_oracle_step(oracle, mode);
+    trained = trained || mode == MR_STEP_TRAIN;
     check_report(job, &report, step + 1);
     for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
       moved[link] += report.moved_bytes[link];
@@ -206,6 +225,10 @@ static mr_status run_beside(struct job *job, struct mr_run *run, struct model_or
     if (mr_random_below(&job->random, 3) > 0 || step + 1 == steps) {
       status = compare_tensors(job, run, oracle, step);
     }
+  }
+  status = status == MR_OK ? mr_run_sync(run) : status;
+  if (status == MR_OK && trained) {
+    check_peaks(job, run);
   }
   return status;
 }

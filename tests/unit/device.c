@@ -80,6 +80,15 @@ static void bind_and_check(struct world *world, uint32_t range, uint64_t stamp) 
   }
 }
 
+/* Pages that have a stamp have been bound. */
+static uint32_t stamped_page_count(const struct world *world, uint32_t page_count) {
+  uint32_t count = 0;
+  for (uint32_t page = 0; page < page_count; page++) {
+    count += world->stamps[page] != 0;
+  }
+  return count;
+}
+
 static void contents_move_with_pages(uint64_t page_bytes, uint32_t page_count) {
   struct mr_random random;
   mr_random_init(&random, 20260101 + page_bytes);
@@ -88,6 +97,8 @@ static void contents_move_with_pages(uint64_t page_bytes, uint32_t page_count) {
   uint64_t before = resident_bytes();
   for (uint64_t k = 0; k < 2000; k++) {
     bind_and_check(&world, (uint32_t)mr_random_below(&random, RANGES), 1000 * (k + 1));
+    assert_int_equal(mr_device_cpu.bound_page_count(world.device),
+                     stamped_page_count(&world, page_count));
   }
 #if !SANITIZED
   uint64_t after = resident_bytes();

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a run has taken of its tiers, counted where it takes it and never read from the plan: pages
+ * that the device has brought somewhere, small tensors that an op has been given, host pages that a
+ * copy has filled, extents that a transfer has written, and all that rests in a home. A tier gives
+ * nothing back before the plan changes, so these counts are peaks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* Only the compute queue's thread, or the one thread of a run that does not step. */
+static void count_small(struct mr_run *run, uint32_t index) {
+  const struct mr_instance *instance = &run->layout->instances[index];
+  if (instance->small) {
+    run->taken.small_bytes =
+        mr_max_u64(run->taken.small_bytes, instance->small_offset + instance->bytes);
+  }
+}
+
+void mr_taken_count_op(struct mr_run *run, mr_op_id op) {
+  const struct mr_program_plan *layout = run->layout;
+  for (uint32_t i = layout->first_operand[op]; i < layout->first_operand[op + 1]; i++) {
+    if (layout->operands[i] != MR_NO_INSTANCE) {
+      count_small(run, layout->operands[i]);
+    }
+  }
+}
+
+void mr_taken_count_slot(struct mr_run *run, uint32_t slot) {
+  const struct mr_slot *room = &run->layout->slots[slot];
+  for (uint32_t i = 0; i < room->page_count; i++) {
+    uint8_t *seen = &run->taken.host_page_seen[run->layout->host_pages[room->first_page + i]];
+    if (*seen == 0) {
+      *seen = 1;
+      atomic_fetch_add(&run->taken.host_page_count, 1);
+    }
+  }
+}
+
+void mr_taken_count_extent(struct mr_run *run, uint32_t extent) {
+  uint8_t *seen = &run->taken.extent_seen[extent];
+  if (*seen == 0) {
+    *seen = 1;
+    uint64_t bytes = mr_round_up(run->layout->extents[extent].bytes, MR_STORE_CHUNK_BYTES);
+    atomic_fetch_add(&run->taken.nvme_bytes, bytes);
+  }
+}
+
+static void count_home(struct mr_run *run, const struct mr_home *home) {
+  if (home->tier == MR_TIER_HOST) {
+    mr_taken_count_slot(run, home->slot);
+  } else if (home->tier == MR_TIER_NVME) {
+    mr_taken_count_extent(run, home->slot);
+  } else if (home->instance != MR_NO_INSTANCE) {
+    count_small(run, home->instance);
+  }
+}
+
+mr_status mr_taken_init(struct mr_run *run) {
+  const struct mr_program_plan *layout = run->layout;
+  run->taken.host_page_seen = mr_allocate(layout->host_page_count, 1);
+  run->taken.extent_seen = mr_allocate(layout->extent_count, 1);
+  if (run->taken.host_page_seen == NULL || run->taken.extent_seen == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    uint64_t need_bytes = mr_plan_need_bytes(layout, tier);
+    if (need_bytes > atomic_load(&run->planned_peak_bytes[tier])) {
+      atomic_store(&run->planned_peak_bytes[tier], need_bytes);
+    }
+  }
+  for (uint32_t t = 0; t < layout->program->tensor_count; t++) {
+    mr_role role = layout->program->tensors[t].role;
+    if (role == MR_INPUT || mr_role_is_persistent(role)) {
+      count_home(run, &layout->homes[t]);
+    }
+  }
+  mr_taken_tell(run);
+  return MR_OK;
+}
+
+void mr_taken_fini(struct mr_run *run) {
+  free(run->taken.host_page_seen);
+  free(run->taken.extent_seen);
+}
+
+void mr_taken_tell(struct mr_run *run) {
+  uint64_t page_bytes = run->layout->page_bytes;
+  const uint64_t now_bytes[MR_TIER_COUNT] = {
+      mr_round_up(run->taken.small_bytes, page_bytes) +
+          run->device_ops->bound_page_count(run->device) * page_bytes,
+      atomic_load(&run->taken.host_page_count) * page_bytes,
+      atomic_load(&run->taken.nvme_bytes),
+  };
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    MR_ASSERT(now_bytes[tier] <= mr_plan_need_bytes(run->layout, tier));
+    if (now_bytes[tier] > atomic_load(&run->peak_bytes[tier])) {
+      atomic_store(&run->peak_bytes[tier], now_bytes[tier]);
+    }
+  }
+}
