@@ -6,9 +6,10 @@
  * worse than the best choice and in practice close to it (V. Chvatal, A greedy heuristic for the
  * set-covering problem, 1979). Prices of links rise with their load, so that the work spreads.
  */
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "plan/crowd.h"
 #include "plan/draft.h"
 
 /* How much dearer a second of an op standing still is than a second of a link at work. */
@@ -19,20 +20,28 @@
 /* A move costs something even where its link has nothing else to do. */
 #define LEAST_COST 1e-9
 
+/* An offer that was valued before others were taken is still taken where it is this close to the
+ * next: gaps of like layers tie, and ties need not be told apart exactly. */
+#define TIE 0.01
+
+/* What a gap offers: relief of the crowd for each second of cost, the more the better. */
 struct offer {
-  double cost[MR_DECISION_NVME + 1]; /* of each decision; negative: cannot be had */
-  bool full[MR_DECISION_NVME + 1];   /* its tier had no room, and only gets fuller */
+  double worth;
+  uint32_t gap;
+  uint32_t stamp; /* of the gap when the offer was valued; an older one is void */
+  uint8_t decision;
 };
 
 struct chooser {
   struct mr_draft *draft;
-  struct offer *offers; /* for each gap */
-  uint32_t *crowded;    /* op_count + 1: crowded ops before each op */
-  double *excess;       /* op_count + 1: pages over the limit before each op */
+  struct mr_crowd crowd;
+  struct offer *heap; /* the best offer first */
+  uint32_t heap_count;
+  uint32_t heap_capacity;
+  uint32_t *stamps;                   /* of each gap */
+  bool (*full)[MR_DECISION_NVME + 1]; /* of each gap: its tier had no room, and only gets fuller */
   double priced_load[MR_LINK_COUNT];
   double price[MR_LINK_COUNT];
-  uint32_t *order; /* gaps that may have an offer; later those that may be kept again */
-  uint32_t order_count;
 };
 
 static double compute_seconds(const struct mr_draft *draft) {
@@ -92,91 +101,129 @@ static double decision_cost(const struct chooser *chooser, uint32_t index, uint8
   return (cost > 0 ? cost : 0) + (stall > 0 ? STALL_PRICE * stall : 0) + LEAST_COST;
 }
 
-static void price_gap(struct chooser *chooser, uint32_t index) {
-  const struct mr_plan_problem *problem = chooser->draft->problem;
-  struct offer *offer = &chooser->offers[index];
-  offer->cost[MR_DECISION_HOST] = -1.0;
-  offer->cost[MR_DECISION_NVME] = -1.0;
-  const struct mr_draft_gap *gap = &chooser->draft->gaps[index];
-  if (gap->decision != MR_DECISION_KEEP || gap->locked ||
-      !mr_draft_can_evict(chooser->draft, gap)) {
-    return;
-  }
-  if (problem->budget_bytes[MR_TIER_HOST] > 0 && !offer->full[MR_DECISION_HOST]) {
-    offer->cost[MR_DECISION_HOST] = decision_cost(chooser, index, MR_DECISION_HOST);
-  }
-  if (problem->budget_bytes[MR_TIER_NVME] > 0 && !offer->full[MR_DECISION_NVME]) {
-    offer->cost[MR_DECISION_NVME] = decision_cost(chooser, index, MR_DECISION_NVME);
-  }
-}
-
-static void price_tensor(struct chooser *chooser, mr_tensor_id tensor) {
-  const uint32_t *first = chooser->draft->first_gap;
-  for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
-    price_gap(chooser, i);
-  }
-}
-
-static void price_all(struct chooser *chooser) {
-  set_prices(chooser);
-  chooser->order_count = chooser->draft->gap_count;
-  for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
-    chooser->order[i] = i;
-    price_gap(chooser, i);
-  }
-}
-
-/* Sums the crowded ops; false where there are none. */
-static bool measure_crowd(struct chooser *chooser) {
-  const struct mr_draft *draft = chooser->draft;
-  for (uint32_t k = 0; k < draft->op_count; k++) {
-    bool over = draft->usage[k] > draft->limit_pages;
-    chooser->crowded[k + 1] = chooser->crowded[k] + over;
-    chooser->excess[k + 1] =
-        chooser->excess[k] + (over ? (double)(draft->usage[k] - draft->limit_pages) : 0);
-  }
-  return chooser->crowded[draft->op_count] > 0;
-}
-
 /* How much of the excess the widest hole of a gap takes away: its pages at each crowded op, at most
  * all of it. */
 static double relief(const struct chooser *chooser, const struct mr_draft_gap *gap) {
-  uint32_t n = chooser->draft->op_count;
-  uint32_t from = gap->after_op + 1;
-  uint32_t to = gap->before_op;
-  uint32_t turn = to > n ? chooser->crowded[n] : 0;
-  double turn_excess = to > n ? chooser->excess[n] : 0;
-  uint32_t stop = to > n ? to - n : to;
-  uint32_t ops = turn + chooser->crowded[stop] - chooser->crowded[from];
-  double excess = turn_excess + chooser->excess[stop] - chooser->excess[from];
-  double most = (double)ops * (double)chooser->draft->pages[gap->tensor];
-  return most < excess ? most : excess;
+  struct mr_crowd_sum sum = mr_crowd_sum(&chooser->crowd, gap->after_op + 1, gap->before_op);
+  double most = (double)sum.ops * (double)chooser->draft->pages[gap->tensor];
+  return fmin(most, (double)sum.pages);
 }
 
-/* The gap and decision with the most relief for its cost; false where none relieves anything.
- * Gaps without an offer leave the list: they get none again before all are priced anew. */
-static bool best_offer(struct chooser *chooser, uint32_t *gap_out, uint8_t *decision_out) {
+/* Values what a gap has to offer now; worth 0: nothing. */
+static struct offer value_gap(const struct chooser *chooser, uint32_t index) {
   const struct mr_draft *draft = chooser->draft;
-  double best = 0;
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < chooser->order_count; i++) {
-    uint32_t gap = chooser->order[i];
-    const struct offer *offer = &chooser->offers[gap];
-    double host = offer->cost[MR_DECISION_HOST];
-    double nvme = offer->cost[MR_DECISION_NVME];
-    if (host < 0 && nvme < 0) continue;
-    chooser->order[count++] = gap;
-    bool take_host = host >= 0 && (nvme < 0 || host <= nvme);
-    double cost = take_host ? host : nvme;
-    double gain = relief(chooser, &draft->gaps[gap]);
-    if (gain > best * cost) {
-      best = gain / cost;
-      *gap_out = gap;
-      *decision_out = take_host ? MR_DECISION_HOST : MR_DECISION_NVME;
+  const struct mr_draft_gap *gap = &draft->gaps[index];
+  struct offer offer = {.gap = index, .stamp = chooser->stamps[index]};
+  if (gap->decision != MR_DECISION_KEEP || gap->locked || !mr_draft_can_evict(draft, gap)) {
+    return offer;
+  }
+  double gain = relief(chooser, gap);
+  if (!(gain > 0)) {
+    return offer;
+  }
+  for (uint8_t decision = MR_DECISION_HOST; decision <= MR_DECISION_NVME; decision++) {
+    mr_tier tier = decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
+    if (draft->problem->budget_bytes[tier] == 0 || chooser->full[index][decision]) continue;
+    double worth = gain / decision_cost(chooser, index, decision);
+    if (worth > offer.worth) {
+      offer.worth = worth;
+      offer.decision = decision;
     }
   }
-  chooser->order_count = count;
-  return best > 0;
+  return offer;
+}
+
+static bool before(const struct offer *a, const struct offer *b) {
+  return a->worth > b->worth || (a->worth == b->worth && a->gap < b->gap);
+}
+
+static void sift_down(struct chooser *chooser, uint32_t at) {
+  struct offer *heap = chooser->heap;
+  struct offer moved = heap[at];
+  for (;;) {
+    uint32_t child = 2 * at + 1;
+    if (child >= chooser->heap_count) break;
+    child += child + 1 < chooser->heap_count && before(&heap[child + 1], &heap[child]);
+    if (!before(&heap[child], &moved)) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = moved;
+}
+
+static mr_status push(struct chooser *chooser, const struct offer *offer) {
+  mr_status status = mr_array_reserve((void **)&chooser->heap, &chooser->heap_capacity,
+                                      chooser->heap_count + 1ull, sizeof *chooser->heap);
+  if (status != MR_OK) {
+    return status;
+  }
+  uint32_t at = chooser->heap_count++;
+  for (; at > 0 && before(offer, &chooser->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+    chooser->heap[at] = chooser->heap[(at - 1) / 2];
+  }
+  chooser->heap[at] = *offer;
+  return MR_OK;
+}
+
+static void pop(struct chooser *chooser) {
+  chooser->heap[0] = chooser->heap[--chooser->heap_count];
+  if (chooser->heap_count > 0) {
+    sift_down(chooser, 0);
+  }
+}
+
+/* Values all gaps under the present prices. */
+static void value_all(struct chooser *chooser) {
+  set_prices(chooser);
+  chooser->heap_count = 0;
+  for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
+    struct offer offer = value_gap(chooser, i);
+    if (offer.worth > 0) {
+      chooser->heap[chooser->heap_count++] = offer;
+    }
+  }
+  for (uint32_t i = chooser->heap_count / 2; i-- > 0;) {
+    sift_down(chooser, i);
+  }
+}
+
+/* Values the gaps of one tensor anew, whose prices depend on each other. */
+static mr_status value_tensor(struct chooser *chooser, mr_tensor_id tensor) {
+  const uint32_t *first = chooser->draft->first_gap;
+  for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
+    chooser->stamps[i]++;
+    struct offer offer = value_gap(chooser, i);
+    mr_status status = offer.worth > 0 ? push(chooser, &offer) : MR_OK;
+    if (status != MR_OK) {
+      return status;
+    }
+  }
+  return MR_OK;
+}
+
+/*
+ * The best offer. Worth only goes down while gaps are evicted under fixed prices, so one that is
+ * worth as much now as the next was when it was valued is the best. False: none relieves anything.
+ */
+static bool best_offer(struct chooser *chooser, struct offer *offer_out) {
+  while (chooser->heap_count > 0) {
+    struct offer offer = chooser->heap[0];
+    bool is_void = offer.stamp != chooser->stamps[offer.gap];
+    if (!is_void) {
+      offer = value_gap(chooser, offer.gap);
+    }
+    if (is_void || !(offer.worth > 0)) {
+      pop(chooser);
+      continue;
+    }
+    chooser->heap[0] = offer;
+    sift_down(chooser, 0);
+    if (offer.worth >= chooser->heap[0].worth * (1 - TIE)) {
+      *offer_out = offer;
+      return true;
+    }
+  }
+  return false;
 }
 
 /* False where the host has no room for the gap's own time; so that deciding is not tried in vain.
@@ -189,24 +236,8 @@ static bool host_may_hold(const struct mr_draft *draft, uint32_t index) {
   }
   uint32_t from = gap->wrap ? 0 : gap->after_op;
   uint32_t to = gap->wrap ? draft->op_count : gap->before_op;
-  for (uint32_t k = from; k < to; k++) {
-    if (draft->host_usage[k] + draft->pages[gap->tensor] > draft->host_limit_pages) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/* Takes back every offer of the host that no longer holds. */
-static void withdraw_host(struct chooser *chooser) {
-  for (uint32_t i = 0; i < chooser->order_count; i++) {
-    uint32_t gap = chooser->order[i];
-    struct offer *offer = &chooser->offers[gap];
-    if (offer->cost[MR_DECISION_HOST] >= 0 && !host_may_hold(chooser->draft, gap)) {
-      offer->full[MR_DECISION_HOST] = true;
-      offer->cost[MR_DECISION_HOST] = -1.0;
-    }
-  }
+  return mr_books_most(&draft->host_usage, from, to) + draft->pages[gap->tensor] <=
+         draft->host_limit_pages;
 }
 
 /* On a line alone, a tensor that ever leaves also leaves round the end of the step. */
@@ -229,35 +260,53 @@ static bool prices_moved(const struct chooser *chooser) {
   return false;
 }
 
-static void evict_until_fits(struct chooser *chooser) {
+static void take_hole(struct chooser *chooser, uint32_t index) {
+  const struct mr_draft_gap *gap = &chooser->draft->gaps[index];
+  mr_crowd_take(&chooser->crowd, gap->release_op, gap->fetch_op,
+                chooser->draft->pages[gap->tensor]);
+}
+
+/* The gap leaves as offered; false where that cannot be. */
+static bool take_offer(struct chooser *chooser, const struct offer *offer) {
   struct mr_draft *draft = chooser->draft;
+  mr_tensor_id tensor = draft->gaps[offer->gap].tensor;
+  bool may = offer->decision != MR_DECISION_HOST || host_may_hold(draft, offer->gap);
+  if (!may || !mr_draft_decide(draft, offer->gap, offer->decision)) {
+    return false;
+  }
+  if (!close_circle(draft, tensor, offer->decision) &&
+      !close_circle(draft, tensor, MR_DECISION_NVME)) {
+    mr_draft_keep(draft, offer->gap);
+    return false;
+  }
+  return true;
+}
+
+static mr_status evict_until_fits(struct chooser *chooser) {
+  struct mr_draft *draft = chooser->draft;
+  mr_status status = MR_OK;
   mr_draft_widen(draft);
-  price_all(chooser);
-  while (measure_crowd(chooser)) {
-    uint32_t gap = 0;
-    uint8_t decision = MR_DECISION_KEEP;
-    if (!best_offer(chooser, &gap, &decision)) {
-      return;
-    }
-    bool may = decision != MR_DECISION_HOST || host_may_hold(draft, gap);
-    if (!may || !mr_draft_decide(draft, gap, decision)) {
-      chooser->offers[gap].full[decision] = true;
-      chooser->offers[gap].cost[decision] = -1.0;
-      withdraw_host(chooser);
+  mr_crowd_measure(&chooser->crowd, &draft->usage, draft->limit_pages);
+  value_all(chooser);
+  struct offer offer;
+  while (status == MR_OK && chooser->crowd.crowded_ops > 0 && best_offer(chooser, &offer)) {
+    uint32_t last = draft->first_gap[draft->gaps[offer.gap].tensor + 1] - 1;
+    bool kept_last = draft->gaps[last].decision == MR_DECISION_KEEP;
+    if (!take_offer(chooser, &offer)) {
+      chooser->full[offer.gap][offer.decision] = true;
       continue;
     }
-    mr_tensor_id tensor = draft->gaps[gap].tensor;
-    if (!close_circle(draft, tensor, decision) && !close_circle(draft, tensor, MR_DECISION_NVME)) {
-      mr_draft_keep(draft, gap);
-      chooser->offers[gap].cost[decision] = -1.0;
-      continue;
+    take_hole(chooser, offer.gap);
+    if (last != offer.gap && kept_last && draft->gaps[last].decision != MR_DECISION_KEEP) {
+      take_hole(chooser, last);
     }
     if (prices_moved(chooser)) {
-      price_all(chooser);
+      value_all(chooser);
     } else {
-      price_tensor(chooser, tensor);
+      status = value_tensor(chooser, draft->gaps[offer.gap].tensor);
     }
   }
+  return status;
 }
 
 /* True where another gap of the tensor is evicted, so that on a line alone its way round the end
@@ -276,50 +325,57 @@ static bool closes_circle(const struct mr_draft *draft, uint32_t index) {
 }
 
 /* Keeps again what the device has room for after all, in order. */
-static void keep_spare(struct chooser *chooser) {
+static void keep_spare(const struct chooser *chooser) {
   struct mr_draft *draft = chooser->draft;
-  uint32_t count = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
-    if (gap->decision != MR_DECISION_KEEP && !gap->locked) {
-      chooser->order[count++] = i;
-    }
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t index = chooser->order[i];
-    const struct mr_draft_gap *gap = &draft->gaps[index];
-    if (closes_circle(draft, index) ||
+    if (gap->decision == MR_DECISION_KEEP || gap->locked || closes_circle(draft, i) ||
         !mr_draft_has_room(draft, gap->release_op, gap->fetch_op, draft->pages[gap->tensor])) {
       continue;
     }
-    double evicted = mr_draft_tensor_price(draft, index, gap->decision, chooser->price);
-    double kept = mr_draft_tensor_price(draft, index, MR_DECISION_KEEP, chooser->price);
+    double evicted = mr_draft_tensor_price(draft, i, gap->decision, chooser->price);
+    double kept = mr_draft_tensor_price(draft, i, MR_DECISION_KEEP, chooser->price);
     if (kept <= evicted) {
-      mr_draft_keep(draft, index);
+      mr_draft_keep(draft, i);
     }
   }
 }
 
+static void chooser_fini(struct chooser *chooser) {
+  mr_crowd_fini(&chooser->crowd);
+  free(chooser->heap);
+  free(chooser->stamps);
+  free(chooser->full);
+}
+
+static mr_status chooser_init(struct chooser *chooser, struct mr_draft *draft) {
+  *chooser = (struct chooser){.draft = draft};
+  chooser->stamps = mr_allocate(draft->gap_count, sizeof *chooser->stamps);
+  chooser->full = mr_allocate(draft->gap_count, sizeof *chooser->full);
+  mr_status status = mr_array_reserve((void **)&chooser->heap, &chooser->heap_capacity,
+                                      draft->gap_count + 1ull, sizeof *chooser->heap);
+  if (status == MR_OK) {
+    status = mr_crowd_init(&chooser->crowd, draft->op_count);
+  }
+  if (status != MR_OK || chooser->stamps == NULL || chooser->full == NULL) {
+    chooser_fini(chooser);
+    return MR_NO_MEMORY;
+  }
+  return MR_OK;
+}
+
 mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fits_out) {
   uint64_t limit = draft->limit_pages;
-  struct chooser chooser = {.draft = draft};
-  mr_status status = MR_NO_MEMORY;
-  chooser.offers = mr_allocate(draft->gap_count, sizeof *chooser.offers);
-  chooser.crowded = mr_allocate(draft->op_count + 1ull, sizeof *chooser.crowded);
-  chooser.excess = mr_allocate(draft->op_count + 1ull, sizeof *chooser.excess);
-  chooser.order = mr_allocate(draft->gap_count, sizeof *chooser.order);
-  if (chooser.offers != NULL && chooser.crowded != NULL && chooser.excess != NULL &&
-      chooser.order != NULL) {
-    draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
-    evict_until_fits(&chooser);
-    keep_spare(&chooser);
-    draft->limit_pages = limit;
-    *fits_out = mr_draft_peak(draft) <= limit;
-    status = MR_OK;
+  struct chooser chooser;
+  mr_status status = chooser_init(&chooser, draft);
+  if (status != MR_OK) {
+    return status;
   }
-  free(chooser.offers);
-  free(chooser.crowded);
-  free(chooser.excess);
-  free(chooser.order);
+  draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
+  status = evict_until_fits(&chooser);
+  keep_spare(&chooser);
+  draft->limit_pages = limit;
+  *fits_out = mr_draft_peak(draft) <= limit;
+  chooser_fini(&chooser);
   return status;
 }

@@ -9,34 +9,12 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
   return problem->link[link].latency_seconds + (double)bytes / problem->link[link].bytes_per_second;
 }
 
-/* Adds `pages` (modulo 2^64, so that it may be a negative number) at the ops [from, to), unrolled
- * and at most one turn long. */
-static void books_add(uint64_t *books, uint32_t op_count, uint32_t from, uint32_t to,
-                      uint64_t pages) {
-  uint32_t op = from % op_count;
-  for (uint32_t i = from; i < to; i++) {
-    books[op] += pages;
-    op = op + 1 == op_count ? 0 : op + 1;
-  }
-}
-
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
-  uint32_t op = from % draft->op_count;
-  for (uint32_t i = from; i < to; i++) {
-    if (draft->usage[op] + pages > draft->limit_pages) {
-      return false;
-    }
-    op = op + 1 == draft->op_count ? 0 : op + 1;
-  }
-  return true;
+  return mr_books_most(&draft->usage, from, to) + pages <= draft->limit_pages;
 }
 
 uint64_t mr_draft_peak(const struct mr_draft *draft) {
-  uint64_t peak = 0;
-  for (uint32_t k = 0; k < draft->op_count; k++) {
-    peak = mr_max_u64(peak, draft->usage[k]);
-  }
-  return peak;
+  return mr_books_peak(&draft->usage);
 }
 
 bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
@@ -46,20 +24,20 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
 static void keep_usage(struct mr_draft *draft) {
   const struct mr_graph *graph = draft->program;
   uint32_t n = draft->op_count;
-  memset(draft->usage, 0, n * sizeof *draft->usage);
+  mr_books_clear(&draft->usage);
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = draft->liveness.first[t];
     uint32_t last = draft->liveness.first[t + 1];
     mr_role role = graph->tensors[t].role;
     if (role == MR_INPUT || mr_role_is_persistent(role)) {
-      books_add(draft->usage, n, 0, n, draft->pages[t]);
+      mr_books_add(&draft->usage, 0, n, (int64_t)draft->pages[t]);
     } else if (first < last) {
-      books_add(draft->usage, n, draft->liveness.accesses[first].op,
-                draft->liveness.accesses[last - 1].op + 1, draft->pages[t]);
+      mr_books_add(&draft->usage, draft->liveness.accesses[first].op,
+                   draft->liveness.accesses[last - 1].op + 1, (int64_t)draft->pages[t]);
     }
   }
   for (uint32_t k = 0; k < n; k++) {
-    draft->usage[k] += draft->pages[graph->tensor_count + k];
+    mr_books_add(&draft->usage, k, k + 1, (int64_t)draft->pages[graph->tensor_count + k]);
   }
 }
 
@@ -70,7 +48,7 @@ void mr_draft_reset(struct mr_draft *draft) {
     draft->gaps[i].locked = false;
   }
   keep_usage(draft);
-  memset(draft->host_usage, 0, draft->op_count * sizeof *draft->host_usage);
+  mr_books_clear(&draft->host_usage);
   memset(draft->link_seconds, 0, sizeof draft->link_seconds);
   draft->nvme_units = 0;
 }
@@ -132,12 +110,12 @@ static mr_status allocate(struct mr_draft *draft) {
   uint64_t places = (uint64_t)graph->tensor_count + graph->op_count;
   draft->pages = mr_allocate(places, sizeof *draft->pages);
   draft->small_offsets = mr_allocate(places, sizeof *draft->small_offsets);
-  draft->usage = mr_allocate(draft->op_count, sizeof *draft->usage);
-  draft->host_usage = mr_allocate(draft->op_count, sizeof *draft->host_usage);
   draft->clock = mr_allocate(draft->op_count + 1ull, sizeof *draft->clock);
-  bool failed = draft->pages == NULL || draft->small_offsets == NULL || draft->usage == NULL ||
-                draft->host_usage == NULL || draft->clock == NULL;
-  return failed ? MR_NO_MEMORY : MR_OK;
+  if (draft->pages == NULL || draft->small_offsets == NULL || draft->clock == NULL) {
+    return MR_NO_MEMORY;
+  }
+  mr_status status = mr_books_init(&draft->usage, draft->op_count);
+  return status == MR_OK ? mr_books_init(&draft->host_usage, draft->op_count) : status;
 }
 
 mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
@@ -186,8 +164,8 @@ void mr_draft_fini(struct mr_draft *draft) {
   }
   free(draft->pages);
   free(draft->small_offsets);
-  free(draft->usage);
-  free(draft->host_usage);
+  mr_books_fini(&draft->usage);
+  mr_books_fini(&draft->host_usage);
   free(draft->clock);
   free(draft->gaps);
   free(draft->first_gap);
@@ -196,34 +174,38 @@ void mr_draft_fini(struct mr_draft *draft) {
 
 mr_status mr_draft_saved_init(struct mr_draft_saved *saved, const struct mr_draft *draft) {
   saved->gaps = mr_allocate(draft->gap_count, sizeof *saved->gaps);
-  saved->usage = mr_allocate(draft->op_count, sizeof *saved->usage);
-  saved->host_usage = mr_allocate(draft->op_count, sizeof *saved->host_usage);
-  if (saved->gaps == NULL || saved->usage == NULL || saved->host_usage == NULL) {
-    mr_draft_saved_fini(saved);
-    return MR_NO_MEMORY;
+  mr_status status = saved->gaps == NULL ? MR_NO_MEMORY : MR_OK;
+  if (status == MR_OK) {
+    status = mr_books_init(&saved->usage, draft->op_count);
   }
-  return MR_OK;
+  if (status == MR_OK) {
+    status = mr_books_init(&saved->host_usage, draft->op_count);
+  }
+  if (status != MR_OK) {
+    mr_draft_saved_fini(saved);
+  }
+  return status;
 }
 
 void mr_draft_saved_fini(struct mr_draft_saved *saved) {
   free(saved->gaps);
-  free(saved->usage);
-  free(saved->host_usage);
+  mr_books_fini(&saved->usage);
+  mr_books_fini(&saved->host_usage);
   *saved = (struct mr_draft_saved){0};
 }
 
 void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
   memcpy(saved->gaps, draft->gaps, draft->gap_count * sizeof *saved->gaps);
-  memcpy(saved->usage, draft->usage, draft->op_count * sizeof *saved->usage);
-  memcpy(saved->host_usage, draft->host_usage, draft->op_count * sizeof *saved->host_usage);
+  mr_books_copy(&saved->usage, &draft->usage);
+  mr_books_copy(&saved->host_usage, &draft->host_usage);
   memcpy(saved->link_seconds, draft->link_seconds, sizeof saved->link_seconds);
   saved->nvme_units = draft->nvme_units;
 }
 
 void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved) {
   memcpy(draft->gaps, saved->gaps, draft->gap_count * sizeof *saved->gaps);
-  memcpy(draft->usage, saved->usage, draft->op_count * sizeof *saved->usage);
-  memcpy(draft->host_usage, saved->host_usage, draft->op_count * sizeof *saved->host_usage);
+  mr_books_copy(&draft->usage, &saved->usage);
+  mr_books_copy(&draft->host_usage, &saved->host_usage);
   memcpy(draft->link_seconds, saved->link_seconds, sizeof saved->link_seconds);
   draft->nvme_units = saved->nvme_units;
 }
@@ -306,13 +288,13 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
       draft->link_seconds[out] += sign * mr_draft_move_seconds(draft->problem, out, bytes);
     }
   }
-  uint64_t pages = sign > 0 ? draft->pages[tensor] : 0 - draft->pages[tensor];
+  int64_t pages = sign * (int64_t)draft->pages[tensor];
   uint32_t cursor = draft->first_gap[tensor];
   struct mr_draft_slot slot;
   while (mr_draft_next_slot(draft, tensor, &cursor, &slot)) {
     uint32_t from = slot.always ? 0 : slot.first_op;
     uint32_t to = slot.always ? draft->op_count : slot.last_op + 1;
-    books_add(draft->host_usage, draft->op_count, from, to, pages);
+    mr_books_add(&draft->host_usage, from, to, pages);
   }
   if (nvme) {
     uint64_t units = mr_div_up(bytes, draft->problem->extent_unit_bytes);
@@ -350,22 +332,14 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
 }
 
 static bool lower_tiers_fit(const struct mr_draft *draft) {
-  if (draft->nvme_units > draft->nvme_limit_units) {
-    return false;
-  }
-  for (uint32_t k = 0; k < draft->op_count; k++) {
-    if (draft->host_usage[k] > draft->host_limit_pages) {
-      return false;
-    }
-  }
-  return true;
+  return draft->nvme_units <= draft->nvme_limit_units &&
+         mr_books_peak(&draft->host_usage) <= draft->host_limit_pages;
 }
 
 static void hole_add(struct mr_draft *draft, const struct mr_draft_gap *gap, bool free_pages) {
   if (gap->decision != MR_DECISION_KEEP) {
-    uint64_t pages = draft->pages[gap->tensor];
-    books_add(draft->usage, draft->op_count, gap->release_op, gap->fetch_op,
-              free_pages ? 0 - pages : pages);
+    int64_t pages = (int64_t)draft->pages[gap->tensor];
+    mr_books_add(&draft->usage, gap->release_op, gap->fetch_op, free_pages ? -pages : pages);
   }
 }
 
@@ -402,8 +376,8 @@ void mr_draft_keep(struct mr_draft *draft, uint32_t index) {
 /* Pages become the tensor's again (own) or free at the ops [from, to). */
 static void edge_add(struct mr_draft *draft, const struct mr_draft_gap *gap, uint32_t from,
                      uint32_t to, bool own) {
-  uint64_t pages = draft->pages[gap->tensor];
-  books_add(draft->usage, draft->op_count, from, to, own ? pages : 0 - pages);
+  int64_t pages = (int64_t)draft->pages[gap->tensor];
+  mr_books_add(&draft->usage, from, to, own ? pages : -pages);
 }
 
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {

@@ -15,6 +15,7 @@
 #define MEMRUN_PLAN_DRAFT_H
 
 #include "base/base.h"
+#include "plan/books.h"
 #include "plan/plan.h"
 
 struct mr_draft_gap {
@@ -56,8 +57,8 @@ struct mr_draft {
   double seconds; /* of a step, by the last schedule */
   bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
 
-  uint64_t *usage;      /* device pages at each op */
-  uint64_t *host_usage; /* host pages at each op */
+  struct mr_books usage;      /* device pages */
+  struct mr_books host_usage; /* host pages */
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
 };
@@ -77,8 +78,8 @@ void mr_draft_reset(struct mr_draft *draft);
 /* Where decisions can be put aside and taken back. */
 struct mr_draft_saved {
   struct mr_draft_gap *gaps;
-  uint64_t *usage;
-  uint64_t *host_usage;
+  struct mr_books usage;
+  struct mr_books host_usage;
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
 };

@@ -122,7 +122,7 @@ static bool is_victim(const struct mr_draft *draft, const struct idle *idle, uin
 /* Evicts until op k has room; false where nothing is left that may go. */
 static bool make_room(struct lru *lru, uint32_t k) {
   struct mr_draft *draft = lru->draft;
-  for (uint32_t i = lru->first; draft->usage[k] > draft->limit_pages; i++) {
+  for (uint32_t i = lru->first; mr_books_at(&draft->usage, k) > draft->limit_pages; i++) {
     if (i == lru->count || lru->idle[i].after_op >= k) {
       return false;
     }

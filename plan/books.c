@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Range additions and range maxima over the ops of a step. */
+#include "plan/books.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+mr_status mr_books_init(struct mr_books *books, uint32_t op_count) {
+  *books = (struct mr_books){.leaves = 1, .op_count = op_count};
+  while (books->leaves < op_count) {
+    books->leaves *= 2;
+  }
+  books->most = mr_allocate(2ull * books->leaves, sizeof *books->most);
+  books->added = mr_allocate(books->leaves, sizeof *books->added);
+  if (books->most == NULL || books->added == NULL) {
+    mr_books_fini(books);
+    return MR_NO_MEMORY;
+  }
+  return MR_OK;
+}
+
+void mr_books_fini(struct mr_books *books) {
+  free(books->most);
+  free(books->added);
+  *books = (struct mr_books){0};
+}
+
+void mr_books_clear(struct mr_books *books) {
+  memset(books->most, 0, 2ull * books->leaves * sizeof *books->most);
+  memset(books->added, 0, books->leaves * sizeof *books->added);
+}
+
+void mr_books_copy(struct mr_books *to, const struct mr_books *from) {
+  MR_ASSERT(to->leaves == from->leaves);
+  memcpy(to->most, from->most, 2ull * from->leaves * sizeof *to->most);
+  memcpy(to->added, from->added, from->leaves * sizeof *to->added);
+}
+
+static void add_to_node(struct mr_books *books, uint32_t node, int64_t pages) {
+  books->most[node] += pages;
+  if (node < books->leaves) {
+    books->added[node] += pages;
+  }
+}
+
+static void refresh_above(struct mr_books *books, uint32_t node) {
+  for (node /= 2; node > 0; node /= 2) {
+    books->most[node] =
+        larger(books->most[2 * node], books->most[2 * node + 1]) + books->added[node];
+  }
+}
+
+/* [from, to) lies inside one turn. */
+static void add_inside(struct mr_books *books, uint32_t from, uint32_t to, int64_t pages) {
+  if (from >= to) {
+    return;
+  }
+  uint32_t left = from + books->leaves;
+  uint32_t right = to + books->leaves;
+  for (; left < right; left /= 2, right /= 2) {
+    if (left % 2 == 1) {
+      add_to_node(books, left++, pages);
+    }
+    if (right % 2 == 1) {
+      add_to_node(books, --right, pages);
+    }
+  }
+  refresh_above(books, from + books->leaves);
+  refresh_above(books, to - 1 + books->leaves);
+}
+
+/* Both ends climb to where they meet, each taking in the neighbours that lie between them. */
+static int64_t most_inside(const struct mr_books *books, uint32_t from, uint32_t to) {
+  if (from >= to) {
+    return 0;
+  }
+  uint32_t left = from + books->leaves;
+  uint32_t right = to - 1 + books->leaves;
+  int64_t left_most = books->most[left];
+  int64_t right_most = books->most[right];
+  while (left / 2 != right / 2) {
+    if (left % 2 == 0) {
+      left_most = larger(left_most, books->most[left + 1]);
+    }
+    if (right % 2 == 1) {
+      right_most = larger(right_most, books->most[right - 1]);
+    }
+    left /= 2;
+    right /= 2;
+    left_most += books->added[left];
+    right_most += books->added[right];
+  }
+  int64_t most = larger(left_most, right_most);
+  for (left /= 2; left > 0; left /= 2) {
+    most += books->added[left];
+  }
+  return most;
+}
+
+void mr_books_add(struct mr_books *books, uint32_t from, uint32_t to, int64_t pages) {
+  uint32_t n = books->op_count;
+  if (from >= to) {
+    return;
+  }
+  MR_ASSERT(to - from <= n);
+  uint32_t begin = from % n;
+  uint32_t end = begin + (to - from);
+  add_inside(books, begin, end < n ? end : n, pages);
+  add_inside(books, 0, end < n ? 0 : end - n, pages);
+}
+
+uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to) {
+  uint32_t n = books->op_count;
+  if (from >= to) {
+    return 0;
+  }
+  MR_ASSERT(to - from <= n);
+  uint32_t begin = from % n;
+  uint32_t end = begin + (to - from);
+  int64_t most = most_inside(books, begin, end < n ? end : n);
+  most = larger(most, most_inside(books, 0, end < n ? 0 : end - n));
+  MR_ASSERT(most >= 0);
+  return (uint64_t)most;
+}
+
+uint64_t mr_books_peak(const struct mr_books *books) {
+  return (uint64_t)larger(books->most[1], 0);
+}
+
+uint64_t mr_books_at(const struct mr_books *books, uint32_t op) {
+  return (uint64_t)most_inside(books, op, op + 1);
+}
