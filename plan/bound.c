@@ -1,54 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A time that no plan can beat, from two arguments; the larger counts.
- *
- * Totals. The bytes that live at an op and exceed the device are below it at that moment, so in
- * each step they come in once; those that are written in a step also go out once. At best all links
- * work all the time.
- *
- * Windows. At the start of op k the device holds that op's operands and at most the rest of its
- * budget of what else lives. Of the tensors whose next access comes before op m, what exceeds that
- * rest has to come in between the starts of k and m, however fast the ops are; of those whose last
- * write came after op m, what exceeds it has gone out between the end of m and the start of k.
- * Where a window needs more time for moves than for ops, the step is longer by the difference; a
- * window before k and one after it do not overlap, so both differences count.
- */
+/* Bytes over rates, summed over the windows of the best cut of a step. */
+#include "plan/bound.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
 
-/* More ops than this are sampled: any choice of ops gives a bound that holds. */
-#define MOST_CUTS 256u
+/* A program with more ops than this is cut at a sample of them. */
+#define MOST_CUTS 96u
 
-/* Recompute can keep any tensor but a persistent one from living between its ops. The bound holds
- * for its programs too, although they have more ops: those make a window and the step longer alike.
- */
-static bool counts(const struct mr_plan_problem *problem, mr_tensor_id t) {
-  return !problem->bound_any_recompute || mr_role_is_persistent(problem->program->tensors[t].role);
+/* Whether a clone could make what the op writes: recompute/ clones no others. */
+static bool is_clonable(const struct mr_op *op) {
+  return (op->flags & MR_OP_REPEATABLE) != 0 && (op->flags & MR_OP_TRAIN_ONLY) == 0 &&
+         op->block != MR_NO_BLOCK;
 }
 
-/* What lives at each op were everything kept: bytes that must be on the device or below it. Inner
- * is the part of tensors that no op writes. */
-struct crowd {
-  double *bytes; /* op_count + 1: differences, then sums */
-  double *constant;
-};
+/* Marks the tensors that live between their ops in every program the bound is for. */
+static void mark_lasting(const struct mr_plan_problem *problem, bool *lasting) {
+  const struct mr_graph *graph = problem->program;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    lasting[t] = true;
+  }
+  for (uint32_t k = 0; k < graph->op_count && problem->bound_any_recompute; k++) {
+    const struct mr_op *op = &graph->ops[k];
+    for (uint32_t i = 0; i < op->output_count && is_clonable(op); i++) {
+      lasting[op->outputs[i]] = mr_role_is_persistent(graph->tensors[op->outputs[i]].role);
+    }
+  }
+}
 
 static void add_life(double *bytes, uint32_t first, uint32_t last, uint64_t amount) {
   bytes[first] += (double)amount;
   bytes[last + 1] -= (double)amount;
 }
 
-static void measure_crowd(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
-                          struct crowd *crowd) {
-  const struct mr_graph *graph = problem->program;
+/* What lives at each op were everything kept. */
+static void measure_lives(struct mr_bound *bound, const struct mr_liveness *liveness,
+                          const bool *lasting) {
+  const struct mr_graph *graph = bound->problem->program;
   uint32_t n = graph->op_count;
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = liveness->first[t];
     uint32_t last = liveness->first[t + 1];
-    if (first == last || !counts(problem, t)) continue;
+    if (first == last || !lasting[t]) continue;
     const struct mr_access *accesses = liveness->accesses;
     mr_role role = graph->tensors[t].role;
     bool whole = role == MR_INPUT || mr_role_is_persistent(role);
@@ -58,50 +54,18 @@ static void measure_crowd(const struct mr_plan_problem *problem, const struct mr
     }
     uint32_t from = whole ? 0 : accesses[first].op;
     uint32_t to = whole ? n - 1 : accesses[last - 1].op;
-    add_life(crowd->bytes, from, to, graph->tensors[t].bytes);
+    add_life(bound->live_bytes, from, to, graph->tensors[t].bytes);
     if (!written) {
-      add_life(crowd->constant, from, to, graph->tensors[t].bytes);
+      add_life(bound->constant_bytes, from, to, graph->tensors[t].bytes);
     }
   }
   for (uint32_t k = 0; k < n; k++) {
-    add_life(crowd->bytes, k, k, graph->ops[k].scratch_bytes);
+    add_life(bound->live_bytes, k, k, graph->ops[k].scratch_bytes);
   }
   for (uint32_t k = 0; k < n; k++) {
-    crowd->bytes[k + 1] += crowd->bytes[k];
-    crowd->constant[k + 1] += crowd->constant[k];
+    bound->live_bytes[k + 1] += bound->live_bytes[k];
+    bound->constant_bytes[k + 1] += bound->constant_bytes[k];
   }
-}
-
-static double link_rate(const struct mr_plan_problem *problem, mr_link link) {
-  bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
-  bool there = problem->budget_bytes[nvme ? MR_TIER_NVME : MR_TIER_HOST] > 0;
-  return there ? problem->link[link].bytes_per_second : 0;
-}
-
-static double total_bound(const struct mr_plan_problem *problem, double bytes, double constant) {
-  double in = bytes - (double)problem->budget_bytes[MR_TIER_DEVICE];
-  double out = in - constant;
-  double deep = in - (double)problem->budget_bytes[MR_TIER_HOST];
-  double read = link_rate(problem, MR_LINK_NVME_READ);
-  double write = link_rate(problem, MR_LINK_NVME_WRITE);
-  double to_device = link_rate(problem, MR_LINK_HOST_TO_DEVICE);
-  double to_host = link_rate(problem, MR_LINK_DEVICE_TO_HOST);
-  double mixed = problem->nvme_mixed_bytes_per_second;
-  double bound = 0;
-  if (in > 0 && read + to_device > 0) {
-    bound = in / (read + to_device);
-  }
-  if (out > 0 && write + to_host > 0) {
-    bound = fmax(bound, out / (write + to_host));
-  }
-  if (deep > 0 && read > 0) {
-    bound = fmax(bound, deep / read);
-  }
-  double shared = mixed > 0 ? fmax(fmin(mixed, read + write), fmax(read, write)) : read + write;
-  if (in > 0 && out > 0 && shared + to_device + to_host > 0) {
-    bound = fmax(bound, (in + out) / (shared + to_device + to_host));
-  }
-  return bound;
 }
 
 /* The time between two accesses of a tensor, on the unrolled line. */
@@ -113,18 +77,49 @@ struct span {
   bool written; /* some op of the step writes it */
 };
 
-struct cutter {
-  const struct mr_plan_problem *problem;
-  uint32_t op_count;
-  double *clock; /* op_count + 1 */
-  struct span *spans;
-  uint32_t span_count;
-  double *in;  /* op_count + 1: bytes by how many ops after k they are wanted */
-  double *out; /* op_count + 1: bytes by how many ops before k they were written */
-};
+/* The op of a cut, counted on over turns of the step. */
+static int64_t cut_op(const struct mr_bound *bound, int64_t cut) {
+  int64_t count = bound->cut_count;
+  return bound->cuts[cut % count] + cut / count * bound->problem->program->op_count;
+}
 
-static void add_spans(struct cutter *cutter, const struct mr_liveness *liveness, mr_tensor_id t) {
-  const struct mr_tensor *tensor = &cutter->problem->program->tensors[t];
+/* The first cut behind op k, which is not before the first step. */
+static int64_t cut_behind(const struct mr_bound *bound, int64_t k) {
+  int64_t n = bound->problem->program->op_count;
+  uint32_t low = 0;
+  uint32_t high = bound->cut_count;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (bound->cuts[middle] <= k % n) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return k / n * bound->cut_count + low;
+}
+
+/* Adds a span to every cut that it crosses. */
+static void add_span(struct mr_bound *bound, const struct span *span) {
+  uint32_t count = bound->cut_count;
+  uint32_t n = bound->problem->program->op_count;
+  int64_t touched = cut_behind(bound, span->before_op);
+  int64_t written = cut_behind(bound, span->last_write + n) - 1 - count;
+  for (int64_t cut = cut_behind(bound, span->after_op); cut_op(bound, cut) < span->before_op;
+       cut++) {
+    size_t row = (size_t)(cut % count) * (count + 1);
+    if (touched - cut <= count) {
+      bound->in_bytes[row + (size_t)(touched - cut)] += span->bytes;
+    }
+    if (span->written && cut - written <= count) {
+      bound->out_bytes[row + (size_t)(cut - written)] += span->bytes;
+    }
+  }
+}
+
+static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness, mr_tensor_id t) {
+  const struct mr_graph *graph = bound->problem->program;
+  const struct mr_tensor *tensor = &graph->tensors[t];
   const struct mr_access *accesses = &liveness->accesses[liveness->first[t]];
   uint32_t count = liveness->first[t + 1] - liveness->first[t];
   bool circle = mr_role_is_persistent(tensor->role);
@@ -132,7 +127,7 @@ static void add_spans(struct cutter *cutter, const struct mr_liveness *liveness,
   bool written = false;
   for (uint32_t i = 0; i < count; i++) {
     if (accesses[i].writes) {
-      last_write = (int64_t)accesses[i].op - cutter->op_count;
+      last_write = (int64_t)accesses[i].op - graph->op_count;
       written = true;
     }
   }
@@ -141,135 +136,222 @@ static void add_spans(struct cutter *cutter, const struct mr_liveness *liveness,
       last_write = accesses[i].op;
     }
     bool last = i + 1 == count;
-    if (tensor->role == MR_INPUT || (last && !circle)) continue;
-    cutter->spans[cutter->span_count++] = (struct span){
-        .bytes = (double)tensor->bytes,
-        .last_write = last_write,
-        .after_op = accesses[i].op,
-        .before_op = last ? accesses[0].op + cutter->op_count : accesses[i + 1].op,
-        .written = written,
-    };
+    /* What is written whole next need not be kept till then. */
+    bool ends = last ? !circle : !accesses[i + 1].reads;
+    if (tensor->role == MR_INPUT || ends || (last && !accesses[0].reads)) continue;
+    struct span span = {.bytes = (double)tensor->bytes,
+                        .last_write = last_write,
+                        .after_op = accesses[i].op,
+                        .before_op = last ? accesses[0].op + graph->op_count : accesses[i + 1].op,
+                        .written = written};
+    add_span(bound, &span);
   }
 }
 
-/* Sorts what lives over the start of op k by distance. */
-static void cut_at(struct cutter *cutter, uint32_t k) {
-  uint32_t n = cutter->op_count;
-  memset(cutter->in, 0, (n + 1ull) * sizeof *cutter->in);
-  memset(cutter->out, 0, (n + 1ull) * sizeof *cutter->out);
-  for (uint32_t i = 0; i < cutter->span_count; i++) {
-    const struct span *span = &cutter->spans[i];
-    uint32_t turn = k > span->after_op ? 0 : n;
-    if (k + turn <= span->after_op || k + turn >= span->before_op) continue;
-    cutter->in[span->before_op - k - turn] += span->bytes;
-    int64_t since = (int64_t)k + turn - span->last_write;
-    if (span->written && since <= n) {
-      cutter->out[since] += span->bytes;
+static void place_cuts(struct mr_bound *bound) {
+  const struct mr_plan_problem *problem = bound->problem;
+  uint32_t n = problem->program->op_count;
+  double clock = 0;
+  uint32_t cut = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    if (cut < bound->cut_count && k == (uint64_t)cut * n / bound->cut_count) {
+      bound->cuts[cut] = k;
+      bound->clock[cut] = clock;
+      bound->held_bytes[cut++] = mr_op_working_bytes(problem->program, k, 1);
     }
+    clock += problem->op_seconds[k];
   }
+  bound->clock[cut] = clock;
 }
 
-/* Compute seconds of the ops [from, to), unrolled from -op_count on. */
-static double ops_seconds(const struct cutter *cutter, int64_t from, int64_t to) {
-  int64_t n = cutter->op_count;
-  double turn = cutter->clock[n];
-  double begin = cutter->clock[(from + n) % n] + (double)((from + n) / n) * turn;
-  double end = cutter->clock[(to + n) % n] + (double)((to + n) / n) * turn;
-  return end - begin;
+static mr_status allocate(struct mr_bound *bound) {
+  uint64_t ops = bound->problem->program->op_count + 1ull;
+  uint64_t pairs = bound->cut_count * (bound->cut_count + 1ull);
+  bound->cuts = mr_allocate(bound->cut_count, sizeof *bound->cuts);
+  bound->clock = mr_allocate(bound->cut_count + 1ull, sizeof *bound->clock);
+  bound->held_bytes = mr_allocate(bound->cut_count, sizeof *bound->held_bytes);
+  bound->in_bytes = mr_allocate(pairs, sizeof *bound->in_bytes);
+  bound->out_bytes = mr_allocate(pairs, sizeof *bound->out_bytes);
+  bound->live_bytes = mr_allocate(ops, sizeof *bound->live_bytes);
+  bound->constant_bytes = mr_allocate(ops, sizeof *bound->constant_bytes);
+  bool failed = bound->cuts == NULL || bound->clock == NULL || bound->held_bytes == NULL ||
+                bound->in_bytes == NULL || bound->out_bytes == NULL || bound->live_bytes == NULL ||
+                bound->constant_bytes == NULL;
+  return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* Seconds to move `bytes` past the edge of the device, `deep` of them from or to NVMe. */
-static double edge_seconds(double bytes, double deep, double near_rate, double nvme_rate) {
-  double seconds = 0;
-  if (bytes > 0 && near_rate + nvme_rate > 0) {
-    seconds = bytes / (near_rate + nvme_rate);
-  }
-  return deep > 0 && nvme_rate > 0 ? fmax(seconds, deep / nvme_rate) : seconds;
-}
-
-/* By how much the windows round op k make the step longer. */
-static double cut_delay(struct cutter *cutter, uint32_t k) {
-  const struct mr_plan_problem *problem = cutter->problem;
-  uint32_t n = cutter->op_count;
-  double host = (double)problem->budget_bytes[MR_TIER_HOST];
-  double room = (double)problem->budget_bytes[MR_TIER_DEVICE] -
-                (double)mr_op_working_bytes(problem->program, k, 1);
-  double after = 0;
-  double before = 0;
-  uint32_t reach = 0;
-  double bytes = -room;
-  for (uint32_t d = 1; d <= n; d++) {
-    bytes += cutter->in[d];
-    double seconds = edge_seconds(bytes, bytes - host, link_rate(problem, MR_LINK_HOST_TO_DEVICE),
-                                  link_rate(problem, MR_LINK_NVME_READ));
-    double delay = seconds - ops_seconds(cutter, k, (int64_t)k + d);
-    if (delay > after) {
-      after = delay;
-      reach = d;
-    }
-  }
-  bytes = -room;
-  for (uint32_t d = 1; d + reach <= n; d++) {
-    bytes += cutter->out[d];
-    double seconds = edge_seconds(bytes, bytes - host, link_rate(problem, MR_LINK_DEVICE_TO_HOST),
-                                  link_rate(problem, MR_LINK_NVME_WRITE));
-    before = fmax(before, seconds - ops_seconds(cutter, (int64_t)k - d + 1, k));
-  }
-  return after + before;
-}
-
-static mr_status window_bound(const struct mr_plan_problem *problem,
-                              const struct mr_liveness *liveness, double *seconds_out) {
+mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
+                        const struct mr_liveness *liveness) {
   const struct mr_graph *graph = problem->program;
-  uint32_t n = graph->op_count;
-  struct cutter cutter = {.problem = problem, .op_count = n};
-  cutter.clock = mr_allocate(n + 1ull, sizeof *cutter.clock);
-  cutter.spans = mr_allocate(liveness->first[graph->tensor_count], sizeof *cutter.spans);
-  cutter.in = mr_allocate(n + 1ull, sizeof *cutter.in);
-  cutter.out = mr_allocate(n + 1ull, sizeof *cutter.out);
-  mr_status status = MR_NO_MEMORY;
-  if (cutter.clock != NULL && cutter.spans != NULL && cutter.in != NULL && cutter.out != NULL) {
-    for (uint32_t k = 0; k < n; k++) {
-      cutter.clock[k + 1] = cutter.clock[k] + problem->op_seconds[k];
-    }
-    for (uint32_t t = 0; t < graph->tensor_count; t++) {
-      if (counts(problem, t)) {
-        add_spans(&cutter, liveness, t);
-      }
-    }
-    double delay = 0;
-    for (uint32_t k = 0; k < n; k += n / MOST_CUTS + 1) {
-      cut_at(&cutter, k);
-      delay = fmax(delay, cut_delay(&cutter, k));
-    }
-    *seconds_out = cutter.clock[n] + delay;
-    status = MR_OK;
-  }
-  free(cutter.clock);
-  free(cutter.spans);
-  free(cutter.in);
-  free(cutter.out);
-  return status;
-}
-
-mr_status mr_plan_bound(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
-                        double *seconds_out) {
-  const struct mr_graph *graph = problem->program;
-  struct crowd crowd = {mr_allocate(graph->op_count + 1ull, sizeof *crowd.bytes),
-                        mr_allocate(graph->op_count + 1ull, sizeof *crowd.constant)};
-  if (crowd.bytes == NULL || crowd.constant == NULL) {
-    free(crowd.bytes);
-    free(crowd.constant);
+  *bound = (struct mr_bound){.problem = problem};
+  bound->cut_count = graph->op_count < MOST_CUTS ? graph->op_count : MOST_CUTS;
+  bool *lasting = mr_allocate(graph->tensor_count, sizeof *lasting);
+  mr_status status = allocate(bound);
+  if (lasting == NULL || status != MR_OK) {
+    free(lasting);
+    mr_bound_fini(bound);
     return MR_NO_MEMORY;
   }
-  measure_crowd(problem, liveness, &crowd);
-  double bound = 0;
-  mr_status status = window_bound(problem, liveness, &bound);
-  for (uint32_t k = 0; k < graph->op_count; k++) {
-    bound = fmax(bound, total_bound(problem, crowd.bytes[k], crowd.constant[k]));
+  mark_lasting(problem, lasting);
+  measure_lives(bound, liveness, lasting);
+  place_cuts(bound);
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    if (lasting[t]) {
+      add_spans(bound, liveness, t);
+    }
   }
-  free(crowd.bytes);
-  free(crowd.constant);
-  *seconds_out = bound;
+  for (uint32_t cut = 0; cut < bound->cut_count; cut++) {
+    size_t row = (size_t)cut * (bound->cut_count + 1);
+    for (uint32_t d = 1; d <= bound->cut_count; d++) {
+      bound->in_bytes[row + d] += bound->in_bytes[row + d - 1];
+      bound->out_bytes[row + d] += bound->out_bytes[row + d - 1];
+    }
+  }
+  free(lasting);
+  return MR_OK;
+}
+
+void mr_bound_fini(struct mr_bound *bound) {
+  free(bound->cuts);
+  free(bound->clock);
+  free(bound->held_bytes);
+  free(bound->in_bytes);
+  free(bound->out_bytes);
+  free(bound->live_bytes);
+  free(bound->constant_bytes);
+  *bound = (struct mr_bound){0};
+}
+
+/* Rates of the links that the budgets allow, 0 for others, and the faces of the drive's hull: the
+ * seconds that a byte read and a byte written add to each. */
+struct rates {
+  double read, write, to_device, to_host;
+  double face[2][2];
+  double host_bytes;
+};
+
+static struct rates rates_under(const struct mr_plan_problem *problem, const uint64_t *budget) {
+  struct rates rates = {.host_bytes = (double)budget[MR_TIER_HOST]};
+  if (budget[MR_TIER_HOST] > 0) {
+    rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
+    rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
+  }
+  if (budget[MR_TIER_NVME] == 0) {
+    return rates;
+  }
+  rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = problem->nvme_mixed_bytes_per_second;
+  double both = rates.read + rates.write;
+  double pace = mixed > 0 && mixed < both ? mixed / both : 1.0;
+  /* Slowed down to less than half, the two had better go one after the other. */
+  double other = pace > 0.5 ? (1 - pace) / pace : 1.0;
+  rates.face[0][0] = 1 / rates.read;
+  rates.face[0][1] = other / rates.write;
+  rates.face[1][0] = other / rates.read;
+  rates.face[1][1] = 1 / rates.write;
+  return rates;
+}
+
+static double over(double bytes, double rate) {
+  return bytes > 0 && rate > 0 ? bytes / rate : 0;
+}
+
+/* Seconds for so many bytes to come in and go out in one window. */
+static double passing_seconds(const struct rates *rates, double in, double out) {
+  double seconds = 0;
+  in = fmax(in, 0);
+  out = fmax(out, 0);
+  if (rates->read == 0) {
+    return fmax(over(in, rates->to_device), over(out, rates->to_host));
+  }
+  double deep_in = fmax(in - rates->host_bytes, 0);
+  double deep_out = fmax(out - rates->host_bytes, 0);
+  for (uint32_t i = 0; i < 2; i++) {
+    const double *face = rates->face[i];
+    /* In t seconds at most t times the host's rates pass beside the drive. */
+    double beside =
+        1 + face[0] * (in > 0 ? rates->to_device : 0) + face[1] * (out > 0 ? rates->to_host : 0);
+    seconds = fmax(seconds, (face[0] * in + face[1] * out) / beside);
+    seconds = fmax(seconds, face[0] * deep_in + face[1] * deep_out);
+  }
+  return seconds;
+}
+
+static double total_seconds(const struct mr_bound *bound, const struct rates *rates,
+                            double device) {
+  double seconds = 0;
+  for (uint32_t k = 0; k < bound->problem->program->op_count; k++) {
+    double in = bound->live_bytes[k] - device;
+    double out = in - bound->constant_bytes[k];
+    if (in > 0) {
+      seconds = fmax(seconds, passing_seconds(rates, in, out));
+      seconds = fmax(seconds, passing_seconds(rates, in, 0));
+    }
+  }
+  return seconds;
+}
+
+/* The least time of the window from a cut to the d-th after it. */
+static double window_seconds(const struct mr_bound *bound, const struct rates *rates, double device,
+                             uint32_t cut, uint32_t d) {
+  const double *op_seconds = bound->problem->op_seconds;
+  uint32_t n = bound->problem->program->op_count;
+  uint32_t count = bound->cut_count;
+  uint32_t end = (cut + d) % count;
+  double ops = bound->clock[end] - bound->clock[cut] + (cut + d >= count ? bound->clock[count] : 0);
+  double in =
+      bound->in_bytes[(size_t)cut * (count + 1) + d] - (device - (double)bound->held_bytes[cut]);
+  double out =
+      bound->out_bytes[(size_t)end * (count + 1) + d] - (device - (double)bound->held_bytes[end]);
+  double seconds = fmax(ops, passing_seconds(rates, in, out));
+  if (in > 0) {
+    double last = op_seconds[(bound->cuts[end] + n - 1) % n];
+    seconds = fmax(seconds, passing_seconds(rates, in, 0) + last);
+  }
+  if (out > 0) {
+    seconds = fmax(seconds, passing_seconds(rates, 0, out) + op_seconds[bound->cuts[cut]]);
+  }
+  return seconds;
+}
+
+/* The longest sum of windows from the cut `start` round to itself. reached[d] is the longest to the
+ * d-th cut after it. */
+static double longest_round(const double *windows, uint32_t count, uint32_t start,
+                            double *reached) {
+  reached[0] = 0;
+  for (uint32_t to = 1; to <= count; to++) {
+    reached[to] = 0;
+    for (uint32_t from = 0; from < to; from++) {
+      size_t row = (size_t)((start + from) % count) * (count + 1);
+      reached[to] = fmax(reached[to], reached[from] + windows[row + to - from]);
+    }
+  }
+  return reached[count];
+}
+
+mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_bytes[MR_TIER_COUNT],
+                           double *seconds_out) {
+  uint32_t count = bound->cut_count;
+  double device = (double)budget_bytes[MR_TIER_DEVICE];
+  struct rates rates = rates_under(bound->problem, budget_bytes);
+  double *windows = mr_allocate(count * (count + 1ull), sizeof *windows);
+  double *reached = mr_allocate(count + 1ull, sizeof *reached);
+  mr_status status = MR_NO_MEMORY;
+  if (windows != NULL && reached != NULL) {
+    double seconds = total_seconds(bound, &rates, device);
+    for (uint32_t cut = 0; cut < count; cut++) {
+      for (uint32_t d = 1; d <= count; d++) {
+        windows[(size_t)cut * (count + 1) + d] = window_seconds(bound, &rates, device, cut, d);
+      }
+    }
+    for (uint32_t start = 0; start < count; start++) {
+      seconds = fmax(seconds, longest_round(windows, count, start, reached));
+    }
+    *seconds_out = seconds;
+    status = MR_OK;
+  }
+  free(windows);
+  free(reached);
   return status;
 }

@@ -195,8 +195,4 @@ void mr_plan_clear(struct mr_program_plan *plan);
 /* Fills in the waits from hazards on pages, host pages, slots and extents. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_plan_add_waits(struct mr_program_plan *plan);
 
-/* A time that no plan of the problem can beat. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_plan_bound(const struct mr_plan_problem *problem,
-                                        const struct mr_liveness *liveness, double *seconds_out);
-
 #endif

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/bound.h"
 #include "plan/draft.h"
 
 #define LEAST_PAGE_BYTES   (4 * MR_KIB)
@@ -224,8 +225,13 @@ static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_b
   if (*least_bytes_out <= problem->budget_bytes[MR_TIER_DEVICE]) {
     status = make_within(&draft, draft.limit_pages, plan, fits_out);
   }
+  struct mr_bound bound_of;
   if (status == MR_OK) {
-    status = mr_plan_bound(problem, &draft.liveness, &bound);
+    status = mr_bound_init(&bound_of, problem, &draft.liveness);
+  }
+  if (status == MR_OK) {
+    status = mr_bound_seconds(&bound_of, problem->budget_bytes, &bound);
+    mr_bound_fini(&bound_of);
   }
   plan->page_bytes = page_bytes;
   plan->small_bytes = draft.small_bytes;

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A time that no plan can beat, whatever it decides and whenever it moves what. Two arguments; the
+ * larger counts.
+ *
+ * Totals. The bytes that live at an op and exceed the device are below it at that moment, so in
+ * each step they come in once; those that are written in a step also go out once. At best all links
+ * work all the time.
+ *
+ * Windows. A window is the time from the start of op k to the start of op m. It lasts at least as
+ * long as its ops. At its start the device holds op k's operands and at most the rest of its budget
+ * of what else lives; so what the window's ops touch of the rest, beyond that room, comes in before
+ * its last op starts. At its end the device holds op m's operands and at most the rest; so what
+ * lives across the start of op m and was written last in the window, beyond that room, goes out
+ * after its first op has ended. What exceeds the host's budget too comes from NVMe, or goes there.
+ * Windows that follow each other round the step do not overlap, so the step is at least the sum of
+ * their times: the best way to cut it is found by dynamic programming over a sample of ops, which
+ * gives a bound that holds wherever it is taken.
+ *
+ * Links. Reads and writes of a drive that shares its rate go at the pace of the simulator: either
+ * alone, or both slowed down. The points (bytes read, bytes written) that it can pass in a second
+ * have a convex hull with at most two faces; each face is a bound.
+ *
+ * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
+ * clone could make again does not count. A clone's own time only makes a window longer.
+ */
+#ifndef MEMRUN_PLAN_BOUND_H
+#define MEMRUN_PLAN_BOUND_H
+
+#include "plan/plan.h"
+
+struct mr_bound {
+  const struct mr_plan_problem *problem; /* its program and rates; borrowed */
+  uint32_t cut_count;
+  uint32_t *cuts;       /* ops, ascending */
+  double *clock;        /* compute seconds before each cut; cut_count + 1 */
+  uint64_t *held_bytes; /* by the operands of each cut's op */
+  double *in_bytes;     /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
+  double *out_bytes;    /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
+  double *live_bytes;   /* of each op: what must be somewhere while it runs */
+  double *constant_bytes; /* of each op: the part of it that no op writes */
+};
+
+/* What does not depend on budgets. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_bound_init(struct mr_bound *bound,
+                                        const struct mr_plan_problem *problem,
+                                        const struct mr_liveness *liveness);
+void mr_bound_fini(struct mr_bound *bound);
+
+/* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_bound_seconds(const struct mr_bound *bound,
+                                           const uint64_t budget_bytes[MR_TIER_COUNT],
+                                           double *seconds_out);
+
+#endif
