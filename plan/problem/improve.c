@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local search: a trial is taken where it makes the schedule no longer. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/problem/search.h"
+
+/* The same problem gives the same schedule. */
+#define SEARCH_SEED 1
+/* One trial of so many turns a knob of the simulation. */
+#define KNOB_PERIOD 32
+/* The longest lookahead that a trial sets is 2^(this - 1) segments. */
+#define LOOKAHEAD_POWERS 10
+/* What a trial costs beside the events of its simulation, in events. */
+#define TRIAL_WORK 100
+/* A schedule so near to the bound cannot be improved by anything that counts. */
+#define NEAR_ENOUGH 1e-7
+
+static void turn_knob(struct mr_problem_trial *trial) {
+  struct mr_draft_knobs *knobs = &trial->search->draft->knobs;
+  knobs->lookahead = 1 << mr_problem_trial_pick(trial, LOOKAHEAD_POWERS);
+  knobs->patient = mr_problem_trial_pick(trial, 2) == 1;
+}
+
+/* One trial from the best draft; keeps or takes back what it changed. */
+static void try_once(struct mr_problem_trial *trial) {
+  struct mr_problem_search *search = trial->search;
+  struct mr_draft_knobs knobs = search->draft->knobs;
+  trial->change_count = 0;
+  bool knob = mr_problem_trial_pick(trial, KNOB_PERIOD) == 0;
+  if (knob) {
+    turn_knob(trial);
+  } else {
+    mr_problem_trial_move(trial);
+  }
+  bool sound = mr_problem_trial_repair(trial);
+  if (sound && mr_problem_trial_pick(trial, 2) == 0) {
+    mr_problem_trial_grow(trial);
+  }
+  double seconds = INFINITY;
+  if (sound && (knob || trial->change_count > 0)) {
+    seconds = mr_problem_simulate(search->simulation, search->draft, search->best_seconds, NULL);
+  }
+  if (seconds < INFINITY) {
+    search->best_seconds = seconds;
+  } else {
+    mr_problem_trial_undo(trial);
+    search->draft->knobs = knobs;
+  }
+}
+
+mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work) {
+  if (search->choice_count == 0) {
+    return MR_OK;
+  }
+  struct mr_problem_trial *trial = mr_allocate(1, sizeof *trial);
+  if (trial == NULL) {
+    return MR_NO_MEMORY;
+  }
+  trial->search = search;
+  mr_random_init(&trial->random, SEARCH_SEED);
+  mr_problem_draft_copy(search->draft, search->best);
+  uint64_t start = mr_problem_simulation_events(search->simulation);
+  uint64_t done = 0;
+  for (uint64_t i = 1;
+       done < work && search->best_seconds > search->bound_seconds * (1 + NEAR_ENOUGH); i++) {
+    try_once(trial);
+    done = i * TRIAL_WORK + mr_problem_simulation_events(search->simulation) - start;
+  }
+  mr_problem_draft_copy(search->best, search->draft);
+  free(trial);
+  return MR_OK;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of a search: merged problems first, then the problem itself. */
+#include <math.h>
+
+#include "plan/problem/search.h"
+
+/* A level of the search: tensors at most, and simulated events that it may cost. Local search on
+ * few tensors finds the shape, on many it smooths the edges. */
+static const struct level {
+  int32_t tensors;
+  uint64_t work;
+} levels[] = {{2000, 6000000}, {8000, 6000000}, {INT32_MAX, 6000000}};
+
+/* The finest merge of at most `limit` tensors, or the coarsest where none is so small; NULL where
+ * the problem itself is. */
+static mr_status merge_to(const struct mr_problem *problem, int32_t limit,
+                          struct mr_problem_merge **merge_out) {
+  struct mr_problem_merge *best = NULL;
+  bool finer = problem->tensor_count > limit;
+  for (int32_t parts = 1; finer; parts *= 2) {
+    struct mr_problem_merge *merge = NULL;
+    mr_status status = mr_problem_merge_create(problem, parts, &merge);
+    if (status != MR_OK) {
+      mr_problem_merge_destroy(best);
+      return status;
+    }
+    finer = merge->problem->tensor_count <= limit;
+    if (finer || best == NULL) {
+      mr_problem_merge_destroy(best);
+      best = merge;
+    } else {
+      mr_problem_merge_destroy(merge);
+    }
+  }
+  *merge_out = best;
+  return MR_OK;
+}
+
+/* Starts where the level before ended. */
+static void take_over(struct mr_problem_search *search, const struct mr_problem_merge *merge,
+                      const struct mr_problem_solution *solution) {
+  search->draft->knobs = solution->knobs;
+  for (int32_t v = 0; v < solution->tensor_count; v++) {
+    int32_t group = merge == NULL ? v : merge->group_of[v];
+    if (search->index->free_choice[group]) {
+      mr_problem_draft_set(search->draft, group, solution->decisions[v]);
+    }
+  }
+  mr_problem_search_try_draft(search);
+}
+
+static void hand_over(const struct mr_problem_search *search, const struct mr_problem_merge *merge,
+                      struct mr_problem_solution *solution) {
+  solution->found = true;
+  solution->knobs = search->best->knobs;
+  for (int32_t v = 0; v < solution->tensor_count; v++) {
+    solution->decisions[v] = search->best->decisions[merge == NULL ? v : merge->group_of[v]];
+  }
+}
+
+static mr_status search_level(const struct mr_problem *problem,
+                              const struct mr_problem_merge *merge, uint64_t work,
+                              struct mr_problem_solution *solution) {
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, merge == NULL ? problem : merge->problem);
+  if (status != MR_OK) {
+    return status;
+  }
+  search.bound_seconds = solution->bound_seconds;
+  if (solution->found) {
+    take_over(&search, merge, solution);
+  }
+  if (search.best_seconds == INFINITY) {
+    mr_problem_search_seed(&search);
+  }
+  if (search.best_seconds < INFINITY) {
+    status = mr_problem_search_improve(&search, work);
+  }
+  if (search.best_seconds < INFINITY) {
+    hand_over(&search, merge, solution);
+  }
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+mr_status mr_problem_search_levels(const struct mr_problem *problem,
+                                   struct mr_problem_solution *solution) {
+  mr_status status = MR_OK;
+  for (size_t i = 0; i < MR_COUNT_OF(levels) && status == MR_OK; i++) {
+    struct mr_problem_merge *merge = NULL;
+    status = merge_to(problem, levels[i].tensors, &merge);
+    bool whole = i + 1 == MR_COUNT_OF(levels);
+    if (status == MR_OK && (whole || merge != NULL)) {
+      status = search_level(problem, merge, levels[i].work, solution);
+    }
+    mr_problem_merge_destroy(merge);
+  }
+  return status;
+}

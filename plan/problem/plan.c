@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans an abstract problem: bound, search, schedule; or the smallest device that would do. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/problem/search.h"
+
+/* The smallest budget is found to within this part of it. */
+#define BUDGET_PRECISION 1e-9
+
+void mr_problem_schedule_destroy(struct mr_problem_schedule *schedule) {
+  if (schedule == NULL) {
+    return;
+  }
+  free(schedule->segments);
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    free(schedule->moves[link]);
+  }
+  free(schedule->decisions);
+  free(schedule);
+}
+
+static struct mr_problem_schedule *schedule_create(const struct mr_problem *problem) {
+  uint64_t n = (uint64_t)problem->tensor_count;
+  struct mr_problem_schedule *schedule = mr_allocate(1, sizeof *schedule);
+  if (schedule == NULL) {
+    return NULL;
+  }
+  schedule->segment_count = problem->segment_count;
+  schedule->tensor_count = problem->tensor_count;
+  schedule->segments = mr_allocate((uint64_t)problem->segment_count, sizeof *schedule->segments);
+  schedule->decisions = mr_allocate(n, sizeof *schedule->decisions);
+  bool complete = schedule->segments != NULL && schedule->decisions != NULL;
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    schedule->moves[link] = mr_allocate(n, sizeof *schedule->moves[link]);
+    complete = complete && schedule->moves[link] != NULL;
+    for (uint64_t v = 0; v < n && complete; v++) {
+      schedule->moves[link][v].start_seconds = -1;
+    }
+  }
+  if (!complete) {
+    mr_problem_schedule_destroy(schedule);
+    return NULL;
+  }
+  return schedule;
+}
+
+/* Everything is recomputed or on NVMe, but for what the next segment needs at once. */
+static void let_all_go(const struct mr_problem *problem, const struct mr_problem_index *index,
+                       struct mr_problem_draft *draft) {
+  for (int32_t v = 0; v < problem->tensor_count; v++) {
+    const struct mr_problem_tensor *t = &problem->tensors[v];
+    if (index->free_choice[v] && t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
+      mr_problem_draft_set(draft, v, MR_PROBLEM_RECOMPUTE);
+    } else if (index->free_choice[v] && t->g > t->p + 1) {
+      mr_problem_draft_set(draft, v, t->clean ? MR_PROBLEM_HOST : MR_PROBLEM_NVME);
+    }
+  }
+}
+
+/* Whether the problem can be carried out at all with this device budget, and what must lie there at
+ * the fullest point. */
+static mr_status try_budget(const struct mr_problem *problem, double device_bytes, bool *can_out,
+                            double *load_bytes_out) {
+  struct mr_problem trial = *problem;
+  trial.device_bytes = device_bytes;
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, &trial);
+  if (status != MR_OK) {
+    return status;
+  }
+  let_all_go(&trial, search.index, search.draft);
+  mr_problem_search_try_draft(&search);
+  *can_out = search.best_seconds < INFINITY;
+  *load_bytes_out = 0;
+  for (int32_t point = 0; point < 3 * (problem->segment_count + 1); point++) {
+    *load_bytes_out = fmax(*load_bytes_out, search.draft->load[point]);
+  }
+  mr_problem_search_fini(&search);
+  return MR_OK;
+}
+
+/* The fullest point says what is enough; less may do where that point lasts no time. */
+static mr_status smallest_device(const struct mr_problem *problem, double *bytes_out) {
+  double low = 0;
+  double high = 0;
+  bool can = false;
+  for (int32_t k = 0; k < problem->segment_count; k++) {
+    low = fmax(low, problem->workset_bytes[k]);
+  }
+  mr_status status = try_budget(problem, low, &can, &high);
+  if (can) {
+    high = low;
+  }
+  while (status == MR_OK && high - low > high * BUDGET_PRECISION) {
+    double load_bytes = 0;
+    double middle = low + (high - low) / 2;
+    status = try_budget(problem, middle, &can, &load_bytes);
+    *(can ? &high : &low) = middle;
+  }
+  *bytes_out = ceil(high);
+  return status;
+}
+
+static mr_status fill_schedule(const struct mr_problem *problem,
+                               const struct mr_problem_solution *solution,
+                               struct mr_problem_schedule *schedule) {
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, problem);
+  if (status != MR_OK) {
+    return status;
+  }
+  search.draft->knobs = solution->knobs;
+  for (int32_t v = 0; v < problem->tensor_count; v++) {
+    if (search.index->free_choice[v]) {
+      mr_problem_draft_set(search.draft, v, solution->decisions[v]);
+    }
+  }
+  schedule->fits = true;
+  schedule->seconds = mr_problem_simulate(search.simulation, search.draft, INFINITY, schedule);
+  MR_ASSERT(schedule->seconds < INFINITY);
+  mr_problem_search_fini(&search);
+  return MR_OK;
+}
+
+mr_status mr_problem_plan(const struct mr_problem *problem,
+                          struct mr_problem_schedule **schedule_out) {
+  struct mr_problem_schedule *schedule = schedule_create(problem);
+  if (schedule == NULL) {
+    return MR_NO_MEMORY;
+  }
+  struct mr_problem_solution solution = {.tensor_count = problem->tensor_count,
+                                         .decisions = schedule->decisions};
+  mr_status status = mr_problem_bound_cut(problem, &solution.bound_seconds);
+  if (status == MR_OK) {
+    schedule->bound_seconds = solution.bound_seconds;
+    status = mr_problem_search_levels(problem, &solution);
+  }
+  if (status == MR_OK && solution.found) {
+    status = fill_schedule(problem, &solution, schedule);
+  } else if (status == MR_OK) {
+    status = smallest_device(problem, &schedule->smallest_device_bytes);
+  }
+  if (status != MR_OK) {
+    mr_problem_schedule_destroy(schedule);
+    return status;
+  }
+  *schedule_out = schedule;
+  return MR_OK;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Seeds: for each of many sets of tensors to recompute, the rest is decided greedily. */
+#include <math.h>
+
+#include "plan/problem/search.h"
+
+/* Points of each level of the sweep over how much is recomputed, and how many levels. */
+#define SWEEP_POINTS 16
+#define SWEEP_LEVELS 4
+
+/* The points on which keeping a tensor weighs, and letting it go does not. */
+static int32_t first_inner_point(const struct mr_problem_tensor *t) {
+  return t->clean ? mr_point_after(t->p + 1) : mr_point_before(t->p + 1);
+}
+
+static int32_t last_inner_point(const struct mr_problem_tensor *t) {
+  return mr_point_after(t->g);
+}
+
+bool mr_problem_draft_can_keep(const struct mr_problem_draft *draft, int32_t tensor) {
+  const struct mr_problem_tensor *t = &draft->problem->tensors[tensor];
+  for (int32_t point = first_inner_point(t); point <= last_inner_point(t); point++) {
+    if (draft->load[point] + t->bytes > draft->index->limit[point]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Of what leaves, the shortest gaps are kept as far as there is room. */
+static void keep_what_fits(struct mr_problem_search *search) {
+  for (int32_t i = 0; i < search->choice_count; i++) {
+    int32_t tensor = search->by_gap[i];
+    if (search->draft->decisions[tensor] == MR_PROBLEM_HOST &&
+        mr_problem_draft_can_keep(search->draft, tensor)) {
+      mr_problem_draft_set(search->draft, tensor, MR_PROBLEM_KEEP);
+    }
+  }
+}
+
+/* What the host cannot hold goes to NVMe, the longest gaps first. */
+static void spill_to_nvme(struct mr_problem_search *search) {
+  struct mr_problem_draft *draft = search->draft;
+  double limit = mr_problem_limit(search->problem->host_bytes);
+  int32_t first = mr_problem_draft_host_overload(draft);
+  for (int32_t i = search->choice_count - 1; i >= 0 && first >= 0; i--) {
+    int32_t tensor = search->by_gap[i];
+    const struct mr_problem_tensor *t = &search->problem->tensors[tensor];
+    if (draft->decisions[tensor] != MR_PROBLEM_HOST || t->clean) {
+      continue;
+    }
+    bool over = false;
+    for (int32_t boundary = t->p + 1; boundary <= t->g && !over; boundary++) {
+      over = draft->host_load[boundary] > limit;
+    }
+    if (over) {
+      mr_problem_draft_set(draft, tensor, MR_PROBLEM_NVME);
+    }
+  }
+}
+
+void mr_problem_search_try_draft(struct mr_problem_search *search) {
+  if (mr_problem_draft_overload(search->draft) >= 0 ||
+      mr_problem_draft_host_overload(search->draft) >= 0) {
+    return;
+  }
+  double seconds =
+      mr_problem_simulate(search->simulation, search->draft, search->best_seconds, NULL);
+  if (seconds < search->best_seconds) {
+    search->best_seconds = seconds;
+    mr_problem_draft_copy(search->best, search->draft);
+  }
+}
+
+static double try_seed(struct mr_problem_search *search, int32_t recompute_count) {
+  struct mr_problem_draft *draft = search->draft;
+  for (int32_t i = 0; i < search->choice_count; i++) {
+    mr_problem_draft_set(draft, search->by_gap[i], MR_PROBLEM_HOST);
+  }
+  for (int32_t i = 0; i < recompute_count; i++) {
+    mr_problem_draft_set(draft, search->by_price[i], MR_PROBLEM_RECOMPUTE);
+  }
+  keep_what_fits(search);
+  spill_to_nvme(search);
+  if (mr_problem_draft_overload(draft) >= 0) {
+    return INFINITY;
+  }
+  double seconds = mr_problem_simulate(search->simulation, draft, INFINITY, NULL);
+  if (seconds < search->best_seconds) {
+    search->best_seconds = seconds;
+    mr_problem_draft_copy(search->best, draft);
+  }
+  return seconds;
+}
+
+void mr_problem_search_seed(struct mr_problem_search *search) {
+  int32_t low = 0;
+  int32_t high = search->price_count;
+  for (int level = 0; level < SWEEP_LEVELS && low <= high; level++) {
+    int32_t step = (high - low) / SWEEP_POINTS + 1;
+    int32_t best = low;
+    double best_seconds = INFINITY;
+    for (int32_t count = low; count <= high; count += step) {
+      double seconds = try_seed(search, count);
+      if (seconds <= best_seconds) {
+        best = count;
+        best_seconds = seconds;
+      }
+    }
+    try_seed(search, high);
+    low = best - step > low ? best - step : low;
+    high = best + step < high ? best + step : high;
+  }
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulation of a draft: compute and four links, from event to event. Everything that a
+ * schedule promises is checked here at the moment at which it happens: bytes on the device and on
+ * the host, one tensor at a time on a link, nothing before it is there.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/problem/draft.h"
+
+#define NOBODY (-1)
+
+/* Tensors that wait for a link, the one that is needed first on top; entries are places in
+ * by_need. */
+struct heap {
+  int32_t *ranks;
+  int32_t count;
+};
+
+struct mr_problem_simulation {
+  const struct mr_problem *problem;
+  const struct mr_problem_draft *draft; /* of the present call */
+  struct mr_problem_schedule *schedule; /* NULL: times are not wanted */
+  double device_limit;
+  double host_limit;
+  uint64_t events;
+
+  double now;
+  double last_end;     /* of anything that happened */
+  double device_bytes; /* in use */
+  double host_bytes;
+  int32_t segment; /* that runs, or is next */
+  bool running;    /* false: the segment has not started */
+  double segment_start;
+  double segment_done; /* when its time is over; it may have to wait for room to end */
+  int32_t moving[MR_PROBLEM_LINK_COUNT]; /* tensor, or NOBODY */
+  double move_start[MR_PROBLEM_LINK_COUNT];
+  double move_end[MR_PROBLEM_LINK_COUNT];
+
+  double *load;      /* of the draft, and what was fetched ahead */
+  int32_t *missing;  /* for each boundary: tensors that have yet to come in */
+  double *remaining; /* for each boundary: compute from there on */
+  int32_t *outs;     /* a queue: waiting are outs[first_out .. out_count) */
+  int32_t first_out;
+  int32_t out_count;
+  struct heap writes;
+  struct heap reads;
+  struct heap ins;
+  int32_t blocked_rank;  /* this fetch must wait until ... */
+  int32_t blocked_point; /* ... this point is over */
+};
+
+static void heap_push(struct heap *heap, int32_t rank) {
+  int32_t at = heap->count++;
+  while (at > 0 && heap->ranks[(at - 1) / 2] > rank) {
+    heap->ranks[at] = heap->ranks[(at - 1) / 2];
+    at = (at - 1) / 2;
+  }
+  heap->ranks[at] = rank;
+}
+
+static int32_t heap_pop(struct heap *heap) {
+  int32_t top = heap->ranks[0];
+  int32_t last = heap->ranks[--heap->count];
+  int32_t at = 0;
+  for (int32_t child = 1; child < heap->count; child = 2 * at + 1) {
+    child += child + 1 < heap->count && heap->ranks[child + 1] < heap->ranks[child];
+    if (heap->ranks[child] >= last) {
+      break;
+    }
+    heap->ranks[at] = heap->ranks[child];
+    at = child;
+  }
+  heap->ranks[at] = last;
+  return top;
+}
+
+static void push_need(struct mr_problem_simulation *s, struct heap *heap, int32_t tensor) {
+  heap_push(heap, s->draft->index->need_rank[tensor]);
+}
+
+static bool rests_on_host(const struct mr_problem_simulation *s, int32_t tensor) {
+  const struct mr_problem_tensor *t = &s->problem->tensors[tensor];
+  return s->draft->decisions[tensor] == MR_PROBLEM_HOST && !t->start && !t->end && !t->clean;
+}
+
+static void start_move(struct mr_problem_simulation *s, enum mr_problem_link link, int32_t tensor) {
+  double seconds = s->problem->tensors[tensor].bytes / s->problem->link_bytes_per_second[link];
+  s->moving[link] = tensor;
+  s->move_start[link] = s->now;
+  s->move_end[link] = s->now + seconds;
+  s->events++;
+}
+
+/* What segment boundary - 1 made, or what was there from the start, begins to leave. */
+static void birth(struct mr_problem_simulation *s, int32_t boundary) {
+  const struct mr_problem_index *index = s->draft->index;
+  s->device_bytes += s->draft->birth_bytes[boundary];
+  for (int32_t i = index->first_birth[boundary]; i < index->first_birth[boundary + 1]; i++) {
+    int32_t tensor = index->by_birth[i];
+    const struct mr_problem_tensor *t = &s->problem->tensors[tensor];
+    uint8_t decision = s->draft->decisions[tensor];
+    bool leaves = decision == MR_PROBLEM_HOST || decision == MR_PROBLEM_NVME;
+    if (t->end || (leaves && !t->start && !t->clean)) {
+      s->outs[s->out_count++] = tensor;
+    } else if (leaves && t->clean && !t->start) {
+      push_need(s, &s->ins, tensor);
+    }
+  }
+}
+
+static void start_segment(struct mr_problem_simulation *s) {
+  int32_t k = s->segment;
+  s->running = true;
+  s->segment_start = s->now;
+  s->segment_done = s->now + s->problem->compute_seconds[k] + s->draft->recompute_seconds[k];
+  s->device_bytes += s->problem->workset_bytes[k] - s->draft->need_bytes[k];
+  s->events++;
+}
+
+static void end_segment(struct mr_problem_simulation *s) {
+  int32_t k = s->segment;
+  if (s->schedule != NULL) {
+    s->schedule->segments[k] = (struct mr_problem_span){s->segment_start, s->now};
+  }
+  s->last_end = s->now;
+  s->device_bytes -= s->problem->workset_bytes[k];
+  birth(s, k + 1);
+  s->running = false;
+  s->segment = k + 1;
+}
+
+/* Bytes in use once the next segment runs, where the present one ends just before. */
+static double bytes_after_start(const struct mr_problem_simulation *s, int32_t next) {
+  double bytes = s->device_bytes - s->draft->need_bytes[next] + s->problem->workset_bytes[next];
+  if (s->running) {
+    bytes += s->draft->birth_bytes[next] - s->problem->workset_bytes[next - 1];
+  }
+  return bytes;
+}
+
+/* Ends and starts segments for as long as the present moment allows. */
+static void advance_compute(struct mr_problem_simulation *s) {
+  int32_t count = s->problem->segment_count;
+  for (;;) {
+    if (s->running && s->now < s->segment_done) {
+      return;
+    }
+    int32_t next = s->running ? s->segment + 1 : s->segment;
+    bool can_start =
+        next < count && s->missing[next] == 0 && bytes_after_start(s, next) <= s->device_limit;
+    if (s->running) {
+      double bytes_after_end =
+          s->device_bytes + s->draft->birth_bytes[next] - s->problem->workset_bytes[next - 1];
+      if (!can_start && bytes_after_end > s->device_limit) {
+        return;
+      }
+      end_segment(s);
+    }
+    if (!can_start) {
+      return;
+    }
+    start_segment(s);
+  }
+}
+
+static void start_out(struct mr_problem_simulation *s) {
+  if (s->moving[MR_PROBLEM_OUT] != NOBODY) {
+    return;
+  }
+  for (int32_t i = s->first_out; i < s->out_count; i++) {
+    int32_t tensor = s->outs[i];
+    double host_bytes = rests_on_host(s, tensor) ? s->problem->tensors[tensor].bytes : 0;
+    if (host_bytes > 0 && s->host_bytes + host_bytes > s->host_limit) {
+      continue; /* others may pass while the host is full */
+    }
+    memmove(&s->outs[s->first_out + 1], &s->outs[s->first_out],
+            (size_t)(i - s->first_out) * sizeof *s->outs);
+    s->first_out++;
+    s->host_bytes += host_bytes;
+    start_move(s, MR_PROBLEM_OUT, tensor);
+    return;
+  }
+}
+
+static void start_from_heap(struct mr_problem_simulation *s, enum mr_problem_link link,
+                            struct heap *heap) {
+  if (s->moving[link] == NOBODY && heap->count > 0) {
+    start_move(s, link, s->draft->index->by_need[heap_pop(heap)]);
+  }
+}
+
+/* Whether a fetch leaves room at every point from now until the tensor is needed. */
+static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, double bytes,
+                              int32_t need) {
+  int32_t first = s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
+  if (s->blocked_rank == rank && s->blocked_point >= first) {
+    return false;
+  }
+  const double *limit = s->draft->index->limit;
+  for (int32_t point = mr_point_after(need); point >= first; point--) {
+    if (s->load[point] + bytes > limit[point]) {
+      s->blocked_rank = rank;
+      s->blocked_point = point;
+      return false;
+    }
+  }
+  return true;
+}
+
+static void start_in(struct mr_problem_simulation *s) {
+  if (s->moving[MR_PROBLEM_IN] != NOBODY || s->ins.count == 0) {
+    return;
+  }
+  int32_t rank = s->ins.ranks[0];
+  int32_t tensor = s->draft->index->by_need[rank];
+  int32_t need = s->problem->tensors[tensor].g;
+  double bytes = s->problem->tensors[tensor].bytes;
+  int32_t next = s->running ? s->segment + 1 : s->segment;
+  double room = s->device_limit - s->device_bytes;
+  if (need > next && s->draft->knobs.patient && next < s->problem->segment_count) {
+    room = fmin(room, s->device_limit - bytes_after_start(s, next));
+  }
+  if (bytes > room || need - next > s->draft->knobs.lookahead ||
+      !fits_until_needed(s, rank, bytes, need)) {
+    return;
+  }
+  int32_t first = s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
+  for (int32_t point = first; point <= mr_point_after(need); point++) {
+    s->load[point] += bytes;
+  }
+  heap_pop(&s->ins);
+  s->device_bytes += bytes;
+  start_move(s, MR_PROBLEM_IN, tensor);
+}
+
+static void finish_move(struct mr_problem_simulation *s, enum mr_problem_link link) {
+  int32_t tensor = s->moving[link];
+  const struct mr_problem_tensor *t = &s->problem->tensors[tensor];
+  s->moving[link] = NOBODY;
+  s->last_end = s->now;
+  if (s->schedule != NULL) {
+    s->schedule->moves[link][tensor] = (struct mr_problem_span){s->move_start[link], s->now};
+  }
+  switch (link) {
+  case MR_PROBLEM_OUT:
+    s->device_bytes -= t->bytes;
+    if (!t->end) {
+      push_need(s, rests_on_host(s, tensor) ? &s->ins : &s->writes, tensor);
+    }
+    break;
+  case MR_PROBLEM_WRITE:
+    push_need(s, &s->reads, tensor);
+    break;
+  case MR_PROBLEM_READ:
+    push_need(s, &s->ins, tensor);
+    break;
+  default:
+    s->host_bytes -= rests_on_host(s, tensor) ? t->bytes : 0;
+    s->missing[t->g]--;
+    break;
+  }
+}
+
+/* The next moment at which something ends; INFINITY: nothing is under way. */
+static double next_event(const struct mr_problem_simulation *s) {
+  double next = s->running && s->segment_done > s->now ? s->segment_done : INFINITY;
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    if (s->moving[link] != NOBODY && s->move_end[link] < next) {
+      next = s->move_end[link];
+    }
+  }
+  return next;
+}
+
+static void begin(struct mr_problem_simulation *s) {
+  int32_t count = s->problem->segment_count;
+  size_t boundary_count = (size_t)count + 1;
+  s->now = 0;
+  s->last_end = 0;
+  s->device_bytes = 0;
+  s->host_bytes = 0;
+  s->segment = 0;
+  s->running = false;
+  s->first_out = 0;
+  s->out_count = 0;
+  s->writes.count = 0;
+  s->reads.count = 0;
+  s->ins.count = 0;
+  s->blocked_rank = NOBODY;
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    s->moving[link] = NOBODY;
+  }
+  memcpy(s->load, s->draft->load, 3 * boundary_count * sizeof *s->load);
+  memcpy(s->missing, s->draft->fetch_count, boundary_count * sizeof *s->missing);
+  s->remaining[count] = 0;
+  for (int32_t k = count - 1; k >= 0; k--) {
+    s->remaining[k] =
+        s->remaining[k + 1] + s->problem->compute_seconds[k] + s->draft->recompute_seconds[k];
+  }
+  for (int32_t v = 0; v < s->problem->tensor_count; v++) {
+    if (s->problem->tensors[v].start && !s->problem->tensors[v].end) {
+      push_need(s, &s->ins, v);
+    }
+  }
+  birth(s, 0);
+}
+
+double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_problem_draft *draft,
+                           double cutoff, struct mr_problem_schedule *schedule) {
+  s->draft = draft;
+  s->schedule = schedule;
+  begin(s);
+  for (;;) {
+    advance_compute(s);
+    start_out(s);
+    start_from_heap(s, MR_PROBLEM_WRITE, &s->writes);
+    start_from_heap(s, MR_PROBLEM_READ, &s->reads);
+    start_in(s);
+    double next = next_event(s);
+    double floor = s->running ? fmax(s->segment_done, s->now) + s->remaining[s->segment + 1]
+                              : s->now + s->remaining[s->segment];
+    if (next == INFINITY || floor > cutoff) {
+      break;
+    }
+    s->now = next;
+    for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+      if (s->moving[link] != NOBODY && s->move_end[link] <= s->now) {
+        finish_move(s, (enum mr_problem_link)link);
+      }
+    }
+  }
+  bool whole = s->segment == s->problem->segment_count && s->first_out == s->out_count &&
+               s->writes.count == 0 && s->reads.count == 0 && s->ins.count == 0;
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    whole = whole && s->moving[link] == NOBODY;
+  }
+  return whole && s->last_end <= cutoff ? s->last_end : INFINITY;
+}
+
+uint64_t mr_problem_simulation_events(const struct mr_problem_simulation *simulation) {
+  return simulation->events;
+}
+
+void mr_problem_simulation_destroy(struct mr_problem_simulation *simulation) {
+  if (simulation == NULL) {
+    return;
+  }
+  free(simulation->load);
+  free(simulation->missing);
+  free(simulation->remaining);
+  free(simulation->outs);
+  free(simulation->writes.ranks);
+  free(simulation->reads.ranks);
+  free(simulation->ins.ranks);
+  free(simulation);
+}
+
+mr_status mr_problem_simulation_create(const struct mr_problem *problem,
+                                       struct mr_problem_simulation **simulation_out) {
+  uint64_t n = (uint64_t)problem->tensor_count;
+  uint64_t boundary_count = (uint64_t)problem->segment_count + 1;
+  struct mr_problem_simulation *s = mr_allocate(1, sizeof *s);
+  if (s == NULL) {
+    return MR_NO_MEMORY;
+  }
+  s->problem = problem;
+  s->device_limit = mr_problem_limit(problem->device_bytes);
+  s->host_limit = mr_problem_limit(problem->host_bytes);
+  s->load = mr_allocate(3 * boundary_count, sizeof *s->load);
+  s->missing = mr_allocate(boundary_count, sizeof *s->missing);
+  s->remaining = mr_allocate(boundary_count, sizeof *s->remaining);
+  s->outs = mr_allocate(n, sizeof *s->outs);
+  s->writes.ranks = mr_allocate(n, sizeof *s->writes.ranks);
+  s->reads.ranks = mr_allocate(n, sizeof *s->reads.ranks);
+  s->ins.ranks = mr_allocate(n, sizeof *s->ins.ranks);
+  if (s->load == NULL || s->missing == NULL || s->remaining == NULL || s->outs == NULL ||
+      s->writes.ranks == NULL || s->reads.ranks == NULL || s->ins.ranks == NULL) {
+    mr_problem_simulation_destroy(s);
+    return MR_NO_MEMORY;
+  }
+  *simulation_out = s;
+  return MR_OK;
+}
