@@ -45,6 +45,8 @@ struct cli {
   uint32_t verbose;
   uint32_t rounds;
   const char *scratch_dir;
+  const char *problem_path; /* of plan; NULL: a job is planned */
+  const char *schedule_path;
   const char *words[CLI_MAX_WORDS];
   uint32_t word_count;
   bool given[CLI_MAX_OPTIONS]; /* by row of the option table */

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "tools/job.h"
+#include "tools/plan_problem.h"
 
 #define LARGEST_COUNT 8u
 
@@ -134,6 +135,13 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
 }
 
 mr_status command_plan(struct cli *cli, struct output *output) {
+  if (cli->problem_path != NULL) {
+    return plan_problem(cli, output);
+  }
+  if (cli->schedule_path != NULL) {
+    mr_log(MR_LOG_ERROR, "--schedule is for --problem FILE, which is missing");
+    return MR_INVALID;
+  }
   job_prepare(cli);
   struct mr_graph *graph = NULL;
   struct trainer_info info = {0};
