@@ -355,3 +355,19 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
   free(reached);
   return status;
 }
+
+mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  struct mr_liveness liveness;
+  struct mr_bound bound;
+  mr_status status = mr_liveness_init(&liveness, problem->program);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = mr_bound_init(&bound, problem, &liveness);
+  if (status == MR_OK) {
+    status = mr_bound_seconds(&bound, problem->budget_bytes, seconds_out);
+    mr_bound_fini(&bound);
+  }
+  mr_liveness_fini(&liveness);
+  return status;
+}

@@ -223,6 +223,10 @@ void mr_program_plan_destroy(struct mr_program_plan *plan);
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
                                                  const struct mr_program_plan *plan);
 
+/* bound_seconds alone, without planning. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *problem,
+                                                double *seconds_out);
+
 /* Fills in start_seconds and end_seconds and the step time by event simulation over several steps.
  * MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,

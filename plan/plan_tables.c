@@ -380,9 +380,10 @@ static mr_status check_needs(const struct loader *l) {
     struct mr_size_text texts[2];
     uint64_t budget = l->problem->budget_bytes[tier];
     if (need[tier] > budget) {
-      mr_log(MR_LOG_ERROR, "plan %s: it needs %s of %s (%llu bytes); the budget is %s",
+      mr_log(MR_LOG_ERROR, "plan %s: it needs %s of %s (%llu bytes); the budget is %s%s",
              l->file->name, mr_size_format(need[tier], &texts[0]), tiers[tier],
-             (unsigned long long)need[tier], mr_size_format(budget, &texts[1]));
+             (unsigned long long)need[tier], mr_size_format(budget, &texts[1]),
+             budget == 0 ? ": that tier is not in use" : "");
       return MR_DOES_NOT_FIT;
     }
   }

@@ -136,7 +136,41 @@ static void resolve_memory(struct mr_settings *settings, const struct mr_options
   settings->budget_bytes[MR_TIER_HOST] = host;
 }
 
+/* The budgets on a machine that is not here: what was given, else all that it has. */
+static void resolve_described(struct mr_settings *settings, const struct mr_options *options) {
+  const uint64_t *has = settings->machine->tier_bytes;
+  const bool *open = settings->budget_open;
+  uint64_t given[MR_TIER_COUNT] = {options->device_bytes, options->host_bytes, 0};
+  for (uint32_t i = 0; i < options->nvme_count && !open[MR_TIER_NVME]; i++) {
+    if (!mr_add_u64(given[MR_TIER_NVME], options->nvme[i].limit_bytes, &given[MR_TIER_NVME])) {
+      given[MR_TIER_NVME] = UINT64_MAX;
+    }
+  }
+  const bool used[MR_TIER_COUNT] = {true, settings->host, settings->offload_nvme};
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    uint64_t bytes = open[tier] ? has[tier] : given[tier];
+    settings->budget_bytes[tier] = used[tier] ? bytes : 0;
+  }
+}
+
+/* Which budgets are left open: all of a tier's, as far as NVMe is concerned. */
+static void find_open(struct mr_settings *settings, const struct mr_options *options) {
+  settings->budget_open[MR_TIER_DEVICE] = options->device_bytes == MR_BUDGET_AUTO;
+  settings->budget_open[MR_TIER_HOST] = options->host_bytes == MR_BUDGET_AUTO;
+  settings->budget_open[MR_TIER_NVME] = true;
+  for (uint32_t i = 0; i < options->nvme_count; i++) {
+    if (options->nvme[i].limit_bytes != MR_BUDGET_AUTO) {
+      settings->budget_open[MR_TIER_NVME] = false;
+    }
+  }
+}
+
 mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_options *options) {
+  find_open(settings, options);
+  if (settings->machine != NULL) {
+    resolve_described(settings, options);
+    return MR_OK;
+  }
   resolve_memory(settings, options);
   if (settings->nvme_count == 0) {
     return MR_OK;

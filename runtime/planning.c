@@ -53,14 +53,16 @@ static void candidate_fini(struct candidate *candidate) {
   *candidate = (struct candidate){0};
 }
 
-static mr_status estimate_ops(const struct mr_plan *plan, const struct mr_graph *program,
-                              double **op_seconds_out) {
+mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
+                               double **op_seconds_out) {
   double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
   if (op_seconds == NULL) {
     return MR_NO_MEMORY;
   }
+  const struct mr_machine *machine = plan->settings.machine;
   for (uint32_t k = 0; k < program->op_count; k++) {
-    op_seconds[k] = mr_profile_op_seconds(plan->profile, &program->ops[k]);
+    op_seconds[k] = machine != NULL ? mr_machine_op_seconds(machine, &program->ops[k])
+                                    : mr_profile_op_seconds(plan->profile, &program->ops[k]);
   }
   *op_seconds_out = op_seconds;
   return MR_OK;
@@ -122,7 +124,7 @@ static mr_status try_selected(struct search *search, bool recompute) {
     candidate.program = candidate.rewritten;
   }
   if (status == MR_OK) {
-    status = estimate_ops(search->plan, candidate.program, &candidate.op_seconds);
+    status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
   }
   if (status == MR_OK) {
     status = make_layout(search, &candidate, QUICK_ROUNDS);
@@ -209,7 +211,7 @@ static mr_status try_levels(struct search *search) {
 static mr_status open_menu(struct search *search) {
   const struct mr_graph *graph = search->plan->graph;
   double *op_seconds = NULL;
-  mr_status status = estimate_ops(search->plan, graph, &op_seconds);
+  mr_status status = mr_planning_estimate(search->plan, graph, &op_seconds);
   if (status != MR_OK) {
     return status;
   }
@@ -245,6 +247,21 @@ static mr_status try_candidates(struct search *search) {
   return mode == MR_RECOMPUTE_FULL ? MR_OK : try_levels(search);
 }
 
+void mr_planning_sum_clones(struct mr_plan *plan) {
+  const struct mr_graph *program = plan->problem.program;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    if (op->clone_of == MR_NO_OP) {
+      continue;
+    }
+    plan->recomputed_op_count++;
+    plan->recomputed_seconds += plan->op_seconds[k];
+    for (uint32_t i = 0; i < op->output_count; i++) {
+      plan->recomputed_bytes += program->tensors[op->outputs[i]].bytes;
+    }
+  }
+}
+
 /* Hands the best candidate to the plan, searched in full. */
 static mr_status keep_best(struct search *search) {
   struct mr_plan *plan = search->plan;
@@ -259,25 +276,27 @@ static mr_status keep_best(struct search *search) {
   plan->problem.program = best->program;
   plan->problem.op_seconds = best->op_seconds;
   plan->problem.page_bytes = best->layout->page_bytes;
-  for (uint32_t k = 0; k < best->program->op_count; k++) {
-    const struct mr_op *op = &best->program->ops[k];
-    if (op->clone_of == MR_NO_OP) {
-      continue;
-    }
-    plan->recomputed_op_count++;
-    plan->recomputed_seconds += best->op_seconds[k];
-    for (uint32_t i = 0; i < op->output_count; i++) {
-      plan->recomputed_bytes += best->program->tensors[op->outputs[i]].bytes;
-    }
-  }
+  mr_planning_sum_clones(plan);
   *best = (struct candidate){0};
   return status;
 }
 
-static void fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
+/* The links of the machine that is described. */
+static void take_links(struct mr_plan_problem *problem, const struct mr_machine *machine) {
+  memcpy(problem->link, machine->link, sizeof problem->link);
+  problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
+}
+
+void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
   struct mr_plan_problem *problem = &plan->problem;
   *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES,
                                       .policy = plan->settings.policy};
+  plan->nvme = *nvme;
+  memcpy(problem->budget_bytes, plan->settings.budget_bytes, sizeof problem->budget_bytes);
+  if (plan->settings.machine != NULL) {
+    take_links(problem, plan->settings.machine);
+    return;
+  }
   for (uint32_t i = 0; i < 2; i++) {
     problem->link[i] =
         (struct mr_link_rate){plan->profile->copy_bytes_per_second[i], COPY_LATENCY_SECONDS};
@@ -287,15 +306,18 @@ static void fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
-  memcpy(problem->budget_bytes, plan->settings.budget_bytes, sizeof problem->budget_bytes);
-  plan->nvme = *nvme;
+}
+
+/* What this device can map; nobody knows that of a machine that is not here. */
+static uint64_t max_page_count(const struct mr_plan *plan) {
+  struct mr_device_caps caps;
+  mr_device_cpu.query(&caps);
+  return plan->settings.machine != NULL ? UINT64_MAX : caps.max_page_count;
 }
 
 mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
-  fill_problem(plan, nvme);
-  struct mr_device_caps caps;
-  mr_device_cpu.query(&caps);
-  struct search search = {.plan = plan, .max_page_count = caps.max_page_count};
+  mr_planning_fill_problem(plan, nvme);
+  struct search search = {.plan = plan, .max_page_count = max_page_count(plan)};
   uint64_t affordable = CANDIDATE_OPS / plan->graph->op_count;
   search.limit = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
   double start = mr_clock_seconds();
@@ -317,8 +339,15 @@ static mr_status make(struct mr_plan *plan) {
   /* A machine without NVMe in the plan still needs positive rates there. */
   struct mr_store_rates nvme = {
       .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
-  mr_status status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
-  return status == MR_OK ? mr_planning_make(plan, &nvme) : status;
+  mr_status status = MR_OK;
+  if (plan->settings.machine == NULL) {
+    status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  return plan->settings.plan_path != NULL ? mr_plan_load(plan, &nvme)
+                                          : mr_planning_make(plan, &nvme);
 }
 
 mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *options,

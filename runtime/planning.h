@@ -13,4 +13,20 @@
  */
 MR_CHECK_RESULT mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme);
 
+/* The steps of planning that a plan from a file takes too: the problem from settings and rates;
+ * what each op of a program should take, for the caller to free (MR_NO_MEMORY); what is run again.
+ */
+void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme);
+MR_CHECK_RESULT mr_status mr_planning_estimate(const struct mr_plan *plan,
+                                               const struct mr_graph *program,
+                                               double **op_seconds_out);
+void mr_planning_sum_clones(struct mr_plan *plan);
+
+/*
+ * Takes the plan from settings.plan_path in place of making one. MR_INVALID: it is for another job
+ * or machine; MR_DOES_NOT_FIT: it needs more than a budget; MR_CORRUPT: no plan, or a wrong one;
+ * MR_IO; each logs one line. MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_plan_load(struct mr_plan *plan, const struct mr_store_rates *nvme);
+
 #endif

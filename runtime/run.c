@@ -57,6 +57,13 @@ static mr_status plan_run(struct mr_run *run, const struct mr_options *options) 
     return status;
   }
   run->layout = run->plan->layout;
+  const struct mr_settings *settings = &run->plan->settings;
+  if (settings->machine != NULL) {
+    mr_log(MR_LOG_ERROR,
+           "profile %s: describes '%s'; memrun plan takes it, a run is on this machine",
+           settings->profile_path, settings->machine->name);
+    return MR_INVALID;
+  }
   if (!run->layout->fits) {
     mr_plan_log_refusal(run->plan);
     return MR_DOES_NOT_FIT;

@@ -58,6 +58,7 @@
 #include "device/device.h"
 #include "offload/store.h"
 #include "plan/plan.h"
+#include "runtime/machine_file.h"
 #include "runtime/profile.h"
 
 /* What the process may use beside the device and host budgets. */
@@ -67,6 +68,7 @@
 /* Options, checked and complete. */
 struct mr_settings {
   uint64_t budget_bytes[MR_TIER_COUNT]; /* 0: not used */
+  bool budget_open[MR_TIER_COUNT];      /* not given: taken from what there is */
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
   uint32_t nvme_count;
   bool host;
@@ -75,8 +77,10 @@ struct mr_settings {
   mr_io_engine io_engine;
   double io_timeout_seconds;
   uint32_t threads;
-  char *trace_path;   /* NULL: none */
-  char *profile_path; /* NULL: nowhere to keep it */
+  char *trace_path;           /* NULL: none */
+  char *profile_path;         /* NULL: nowhere to keep it */
+  char *plan_path;            /* NULL: a plan is made */
+  struct mr_machine *machine; /* that profile_path describes; NULL: this one */
   bool reprofile;
   bool check_plan;
   mr_policy policy;

@@ -125,10 +125,40 @@ static mr_status take_profile_path(struct mr_settings *settings, const struct mr
   return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
 }
 
+static mr_status copy_path(const char *path, char **copy_out) {
+  if (path == NULL) {
+    return MR_OK;
+  }
+  *copy_out = mr_string_copy(path);
+  return *copy_out == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+/* The files that the options name. A profile that the user names may describe another machine. */
+static mr_status take_files(struct mr_settings *settings, const struct mr_options *options) {
+  mr_status status = take_profile_path(settings, options);
+  if (status == MR_OK) {
+    status = copy_path(options->trace_path, &settings->trace_path);
+  }
+  if (status == MR_OK) {
+    status = copy_path(options->plan_path, &settings->plan_path);
+  }
+  if (status == MR_OK && options->profile_path != NULL &&
+      mr_machine_is_described(options->profile_path)) {
+    status = mr_machine_load(options->profile_path, &settings->machine);
+  }
+  return status;
+}
+
 static mr_status fill(struct mr_settings *settings, const struct mr_options *options) {
+  mr_status status = take_files(settings, options);
+  if (status != MR_OK) {
+    return status;
+  }
   mr_offload offload = options->offload;
   if (offload == MR_OFFLOAD_AUTO) {
-    offload = options->nvme_count != 0 ? MR_OFFLOAD_NVME : MR_OFFLOAD_HOST;
+    bool nvme = options->nvme_count != 0 ||
+                (settings->machine != NULL && settings->machine->tier_bytes[MR_TIER_NVME] > 0);
+    offload = nvme ? MR_OFFLOAD_NVME : MR_OFFLOAD_HOST;
   }
   settings->host = offload != MR_OFFLOAD_NONE;
   settings->offload_nvme = offload == MR_OFFLOAD_NVME;
@@ -139,12 +169,8 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
-  mr_status status = take_profile_path(settings, options);
-  if (status == MR_OK && options->trace_path != NULL) {
-    settings->trace_path = mr_string_copy(options->trace_path);
-    status = settings->trace_path == NULL ? MR_NO_MEMORY : MR_OK;
-  }
-  if (status == MR_OK && settings->offload_nvme) {
+  /* The paths of a machine that is not here are only sizes. */
+  if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);
   }
   return status == MR_OK ? mr_budget_resolve(settings, options) : status;
@@ -169,5 +195,7 @@ void mr_settings_fini(struct mr_settings *settings) {
   }
   free(settings->trace_path);
   free(settings->profile_path);
+  free(settings->plan_path);
+  free(settings->machine);
   *settings = (struct mr_settings){0};
 }

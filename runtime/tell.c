@@ -242,7 +242,14 @@ mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
   }
   struct mr_profile *profile = NULL;
   struct mr_store_rates nvme = {0};
-  status = mr_profile_get(&settings, &profile, &nvme);
+  if (settings.machine != NULL) {
+    mr_log(MR_LOG_ERROR,
+           "profile %s: describes '%s'; memrun plan takes it, this is another machine",
+           settings.profile_path, settings.machine->name);
+    status = MR_INVALID;
+  } else {
+    status = mr_profile_get(&settings, &profile, &nvme);
+  }
   if (status == MR_OK) {
     struct mr_device_caps caps;
     mr_device_cpu.query(&caps);

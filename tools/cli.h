@@ -47,6 +47,7 @@ struct cli {
   const char *scratch_dir;
   const char *problem_path; /* of plan; NULL: a job is planned */
   const char *schedule_path;
+  const char *out_path; /* where plan keeps its plan; NULL: nowhere */
   const char *words[CLI_MAX_WORDS];
   uint32_t word_count;
   bool given[CLI_MAX_OPTIONS]; /* by row of the option table */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "runtime/machine_file.h"
 #include "tools/job.h"
 
 const char *const job_tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
@@ -23,9 +24,15 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
   return buffer->text;
 }
 
+/* Whether --profile describes a machine that is not here. */
+static bool is_elsewhere(const struct cli *cli) {
+  const char *path = cli->train.run.profile_path;
+  return path != NULL && mr_machine_is_described(path);
+}
+
 void job_prepare_nvme(struct cli *cli) {
   struct mr_options *run = &cli->train.run;
-  if (run->offload == MR_OFFLOAD_NVME && cli->nvme_count == 0) {
+  if (run->offload == MR_OFFLOAD_NVME && cli->nvme_count == 0 && !is_elsewhere(cli)) {
     cli->nvme[0].path = cli_scratch_dir();
     cli->nvme[0].limit_bytes = MR_BUDGET_AUTO;
     run->nvme = cli->nvme;
@@ -35,7 +42,10 @@ void job_prepare_nvme(struct cli *cli) {
 
 void job_prepare(struct cli *cli) {
   job_prepare_nvme(cli);
-  trainer_default_budgets(&cli->train);
+  /* A described machine has memory of its own, and a kept plan has its budgets. */
+  if (!is_elsewhere(cli) && cli->train.run.plan_path == NULL) {
+    trainer_default_budgets(&cli->train);
+  }
 }
 
 json_t *job_plan_details(const struct mr_plan *plan) {

@@ -161,6 +161,9 @@ mr_status command_plan(struct cli *cli, struct output *output) {
   if (status == MR_OK) {
     status = show(cli, output, graph, &info, plan);
   }
+  if (status == MR_OK && cli->out_path != NULL) {
+    status = mr_plan_save(plan, cli->out_path);
+  }
   if (status == MR_OK && cli->train.run.check_plan && !cli->json) {
     output_text(output, "\nchecked: the verifier found no fault in the plan\n");
   }

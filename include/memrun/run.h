@@ -90,6 +90,7 @@ struct mr_options {
   bool reprofile;            /* measure the machine again */
   bool check_plan; /* verify the plan with the independent verifier even in release builds */
   mr_policy policy;
+  const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
 };
 
 /* Fills in the defaults and size_bytes. */
@@ -131,6 +132,13 @@ MR_API MR_CHECK_RESULT mr_status mr_plan_create(const struct mr_graph *graph,
                                                 struct mr_plan **plan_out);
 MR_API void mr_plan_destroy(struct mr_plan *plan);
 MR_API void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out);
+
+/*
+ * Writes a plan that fits to a file, for options.plan_path of a later run of the same job on the
+ * same machine; the file appears whole or not at all. MR_DOES_NOT_FIT: there is nothing to keep;
+ * MR_IO, logged; MR_NO_MEMORY.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_plan_save(const struct mr_plan *plan, const char *path);
 
 /* Checks the plan with the verifier that shares no code with the planner. MR_CORRUPT: it found a
  * fault and logged it. */

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """plan, info, bench, and the two commands that the README opens with."""
 
+import pathlib
+
 import harness
 from harness import TINY
 
@@ -46,6 +48,108 @@ class Plan(harness.Case):
         self.assert_status(harness.run("plan", *TINY, "--save", path / "save", "--ckpt",
                                        path / "ckpt"), 0)
         self.assertEqual(list(path.iterdir()), [])
+
+
+class KeptPlan(harness.Case):
+    """plan --out, plan --plan, train --plan."""
+
+    JOB = [*TINY, "--device-mem", "1MiB", "--host-mem", "128KiB"]
+
+    def setUp(self):
+        # A limit, because free space changes between two commands.
+        self.nvme = ["--offload", "nvme", "--nvme", "%s:64MiB" % harness.folder("kept")]
+
+    def keep(self, name):
+        path = harness.scratch / name
+        outcome = harness.run("plan", "--json", *self.JOB, *self.nvme, "--out", path)
+        self.assert_status(outcome, 0)
+        return path, outcome
+
+    def test_same_plan_comes_back(self):
+        path, fresh = self.keep("same.plan")
+        kept = harness.run("plan", "--json", *self.JOB, *self.nvme, "--plan", path)
+        self.assert_status(kept, 0)
+        self.assertEqual(kept.out, fresh.out)
+        event = kept.events("plan")[0]
+        self.assertGreater(event["links"]["nvme_read"]["bytes"], 0)
+        again = harness.scratch / "again.plan"
+        self.assert_status(harness.run("plan", *self.JOB, *self.nvme, "--plan", path, "--out",
+                                       again), 0)
+        self.assertEqual(again.read_text(), path.read_text())
+
+    def test_train_follows_it_to_the_same_losses(self):
+        path, _ = self.keep("train.plan")
+        losses = []
+        for extra in ([], ["--plan", path]):
+            outcome = harness.run("train", "--json", *self.JOB, *self.nvme, *extra)
+            self.assert_status(outcome, 0)
+            losses.append(outcome.events("done")[0]["losses"])
+        self.assertEqual(losses[0], losses[1])
+
+    def test_refusals(self):
+        path, _ = self.keep("refused.plan")
+        rest = [*self.nvme, "--plan", path]
+        self.assert_fails(harness.run("train", *self.JOB, "--batch", "3", *rest), harness.USAGE,
+                          path, "of another job")
+        self.assert_fails(harness.run("train", *self.JOB, "--threads", "1", *rest), harness.USAGE,
+                          path, "of another machine")
+        self.assert_fails(harness.run("train", *self.JOB, "--device-mem", "512KiB", *rest),
+                          harness.DOES_NOT_FIT, path, "of device memory")
+        self.assert_fails(harness.run("plan", *self.JOB, "--plan", harness.scratch / "none.plan"),
+                          harness.IO, "none.plan")
+        text = path.read_text()
+        path.write_text(text[:len(text) // 2])
+        self.assert_fails(harness.run("train", *self.JOB, *rest), harness.CORRUPT, path, "line")
+        path.write_text("memrun")
+        self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path)
+
+
+class DescribedMachine(harness.Case):
+    """plan --profile with a description."""
+
+    MACHINE = """name = shed
+device_memory = 4 MiB   # more than the tiny job needs
+host_memory = 1 GiB
+compute = 1 GFLOP/s
+memory_bandwidth = 1 GB/s
+device_to_host = 1 GB/s
+host_to_device = 1 GB/s
+"""
+
+    def write(self, text):
+        path = harness.scratch / "shed.profile"
+        path.write_text(text)
+        return path
+
+    def test_seven_billion_parameters_in_no_memory(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        before = example.read_text()
+        outcome = harness.run("plan", "--json", "--profile", example, "--layers", "32", "--width",
+                              "4096", "--heads", "32")
+        self.assert_status(outcome, 0)
+        event = outcome.events("plan")[0]
+        self.assertGreater(event["footprint_bytes"], 90 << 30)
+        self.assertEqual(event["budget_bytes"]["device"], 76 << 30)
+        self.assertEqual(event["budget_bytes"]["nvme"], 7 * 10**12)
+        self.assertEqual(example.read_text(), before)
+
+    def test_budgets_are_its_tiers_unless_given(self):
+        path = self.write(self.MACHINE)
+        event = harness.run("plan", "--json", *TINY, "--profile", path).events("plan")[0]
+        self.assertEqual(event["budget_bytes"], {"device": 4 << 20, "host": 1 << 30, "nvme": 0})
+        event = harness.run("plan", "--json", *TINY, "--profile", path, "--host-mem", "1MiB",
+                            "--offload", "none").events("plan")[0]
+        self.assertEqual(event["budget_bytes"], {"device": 4 << 20, "host": 0, "nvme": 0})
+
+    def test_faults(self):
+        path = self.write(self.MACHINE.replace("compute = 1 GFLOP/s", "compute = fast"))
+        self.assert_fails(harness.run("plan", *TINY, "--profile", path), harness.USAGE, path,
+                          "line 4", "compute 'fast'")
+        path = self.write(self.MACHINE)
+        for command in ("train", "info"):
+            job = TINY if command == "train" else []
+            self.assert_fails(harness.run(command, *job, "--profile", path), harness.USAGE, "shed")
+        self.assertEqual(path.read_text(), self.MACHINE)
 
 
 class Info(harness.Case):

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans that are kept in files: writing one, and taking one in place of planning. A plan belongs to
+ * its job (every name, size, operand and cost of the graph) and to its machine (processor, cores
+ * and threads, or the name of a described one). Budgets that the options leave open are those of
+ * the file, as far as they are there. How fast the plan is follows from what is known of the
+ * machine now.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plan/plan_file.h"
+#include "recompute/recompute.h"
+#include "runtime/planning.h"
+
+static const char *machine_name(const struct mr_plan *plan) {
+  const struct mr_settings *settings = &plan->settings;
+  return settings->machine != NULL ? settings->machine->name : plan->profile->machine;
+}
+
+/* ---- Writing ---- */
+
+/* The ops of the client's graph that run twice, in the order of their clones. */
+static mr_status list_again(const struct mr_plan *plan, struct mr_plan_header *header) {
+  const struct mr_graph *program = plan->problem.program;
+  header->again = mr_allocate(plan->recomputed_op_count, sizeof *header->again);
+  if (header->again == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    if (program->ops[k].clone_of != MR_NO_OP) {
+      MR_ASSERT(header->again_count < plan->recomputed_op_count);
+      header->again[header->again_count++] = program->ops[k].clone_of;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
+  struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes};
+  snprintf(header.machine, sizeof header.machine, "%s", machine_name(plan));
+  mr_graph_digest(plan->graph, &header.job);
+  memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
+  mr_status status = list_again(plan, &header);
+  if (status == MR_OK) {
+    status = mr_plan_file_print(&header, plan->layout, text_out);
+  }
+  free(header.again);
+  return status;
+}
+
+static bool write_whole(const char *path, const char *text) {
+  FILE *file = fopen(path, "we");
+  if (file == NULL) {
+    return false;
+  }
+  bool written = fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fileno(file)) == 0;
+  return fclose(file) == 0 && written;
+}
+
+mr_status mr_plan_save(const struct mr_plan *plan, const char *path) {
+  if (!plan->layout->fits) {
+    mr_log(MR_LOG_ERROR, "plan %s: a plan that does not fit is not kept", path);
+    return MR_DOES_NOT_FIT;
+  }
+  char *text = NULL;
+  size_t capacity = strlen(path) + 32;
+  char *temporary = mr_allocate(1, capacity);
+  mr_status status = temporary == NULL ? MR_NO_MEMORY : print_plan(plan, &text);
+  if (status == MR_OK) {
+    snprintf(temporary, capacity, "%s.%ld.tmp", path, (long)getpid());
+    if (!write_whole(temporary, text) || rename(temporary, path) != 0) {
+      mr_log(MR_LOG_ERROR, "plan %s: %s", path, strerror(errno));
+      (void)unlink(temporary);
+      status = MR_IO;
+    }
+  }
+  free(text);
+  free(temporary);
+  return status;
+}
+
+/* ---- Reading ---- */
+
+static mr_status read_file(const char *path, char **text_out, size_t *bytes_out) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) {
+    mr_log(MR_LOG_ERROR, "plan %s: %s", path, strerror(errno));
+    return MR_IO;
+  }
+  char *text = NULL;
+  uint32_t capacity = 0;
+  size_t bytes = 0;
+  size_t count = 1;
+  mr_status status = MR_OK;
+  while (status == MR_OK && count > 0 && bytes <= MR_PLAN_FILE_MAX_BYTES) {
+    status = mr_array_reserve((void **)&text, &capacity, bytes + (64u << 10), 1);
+    count = status == MR_OK ? fread(text + bytes, 1, capacity - bytes, file) : 0;
+    bytes += count;
+  }
+  if (status == MR_OK && (ferror(file) || bytes > MR_PLAN_FILE_MAX_BYTES)) {
+    mr_log(MR_LOG_ERROR, "plan %s: cannot be read, or has more than %u bytes", path,
+           MR_PLAN_FILE_MAX_BYTES);
+    status = MR_IO;
+  }
+  fclose(file);
+  if (status != MR_OK) {
+    free(text);
+    return status;
+  }
+  *text_out = text;
+  *bytes_out = bytes;
+  return MR_OK;
+}
+
+/* Names the first thing in which the jobs differ. */
+static mr_status check_job(const struct mr_plan *plan, const struct mr_digest *of_file) {
+  const char *path = plan->settings.plan_path;
+  struct mr_digest job;
+  mr_graph_digest(plan->graph, &job);
+  if (of_file->op_count != job.op_count || of_file->tensor_count != job.tensor_count) {
+    mr_log(MR_LOG_ERROR,
+           "plan %s: of another job: it has %u ops and %u tensors, this one %u and %u", path,
+           of_file->op_count, of_file->tensor_count, job.op_count, job.tensor_count);
+  } else if (of_file->bytes != job.bytes) {
+    struct mr_size_text texts[2];
+    mr_log(MR_LOG_ERROR,
+           "plan %s: of another job: its tensors have %s (%llu bytes), here %s (%llu)", path,
+           mr_size_format(of_file->bytes, &texts[0]), (unsigned long long)of_file->bytes,
+           mr_size_format(job.bytes, &texts[1]), (unsigned long long)job.bytes);
+  } else if (of_file->flops < job.flops || of_file->flops > job.flops) {
+    mr_log(MR_LOG_ERROR, "plan %s: of another job: its step has %.6g operations, here %.6g", path,
+           of_file->flops, job.flops);
+  } else if (of_file->hash != job.hash) {
+    mr_log(MR_LOG_ERROR,
+           "plan %s: of another job: as many ops, tensors, bytes and operations, but names, "
+           "operands or flags differ",
+           path);
+  } else {
+    return MR_OK;
+  }
+  return MR_INVALID;
+}
+
+static mr_status check_machine(const struct mr_plan *plan, const char *of_file) {
+  const char *name = machine_name(plan);
+  if (strcmp(name, of_file) == 0) {
+    return MR_OK;
+  }
+  mr_log(MR_LOG_ERROR, "plan %s: of another machine: '%s' (processor, cores, threads), here '%s'",
+         plan->settings.plan_path, of_file, name);
+  return MR_INVALID;
+}
+
+/* Budgets that were left open are the plan's, as far as they are there. */
+static void take_budgets(struct mr_settings *settings, const uint64_t *of_file) {
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    if (settings->budget_open[tier]) {
+      settings->budget_bytes[tier] = mr_min_u64(settings->budget_bytes[tier], of_file[tier]);
+    }
+  }
+}
+
+/* The program that the plan is of, and what its ops take. */
+static mr_status make_program(struct mr_plan *plan, const struct mr_plan_header *header) {
+  mr_status status = MR_OK;
+  plan->problem.program = plan->graph;
+  if (header->again_count > 0) {
+    status = mr_recompute_repeat(plan->graph, header->again, header->again_count, &plan->rewritten);
+    plan->problem.program = plan->rewritten;
+  }
+  if (status == MR_INVALID) {
+    mr_log(MR_LOG_ERROR, "plan %s: again: names an op that may not run twice",
+           plan->settings.plan_path);
+    return MR_CORRUPT;
+  }
+  if (status == MR_OK) {
+    status = mr_planning_estimate(plan, plan->problem.program, &plan->op_seconds);
+    plan->problem.op_seconds = plan->op_seconds;
+  }
+  return status;
+}
+
+/* The bound of the job, as planning would have told it: for the client's graph, and whatever of it
+ * is recomputed. */
+static mr_status find_bound(struct mr_plan *plan) {
+  struct mr_plan_problem problem = plan->problem;
+  double *op_seconds = NULL;
+  problem.program = plan->graph;
+  problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
+  mr_status status = mr_planning_estimate(plan, plan->graph, &op_seconds);
+  if (status == MR_OK) {
+    problem.op_seconds = op_seconds;
+    status = mr_program_plan_bound(&problem, &plan->bound_seconds);
+  }
+  free(op_seconds);
+  return status;
+}
+
+static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file,
+                           const struct mr_store_rates *nvme) {
+  const struct mr_plan_header *header = mr_plan_file_header(file);
+  mr_status status = check_machine(plan, header->machine);
+  if (status == MR_OK) {
+    status = check_job(plan, &header->job);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  take_budgets(&plan->settings, header->budget_bytes);
+  mr_planning_fill_problem(plan, nvme);
+  status = make_program(plan, header);
+  if (status == MR_OK) {
+    status = find_bound(plan);
+  }
+  if (status == MR_OK) {
+    status = mr_plan_file_read(file, &plan->problem, &plan->layout);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  plan->problem.page_bytes = plan->layout->page_bytes;
+  plan->footprint_bytes = header->footprint_bytes;
+  plan->layout->footprint_bytes = header->footprint_bytes;
+  plan->layout->bound_seconds = plan->bound_seconds;
+  mr_planning_sum_clones(plan);
+  return MR_OK;
+}
+
+mr_status mr_plan_load(struct mr_plan *plan, const struct mr_store_rates *nvme) {
+  char *text = NULL;
+  size_t bytes = 0;
+  mr_status status = read_file(plan->settings.plan_path, &text, &bytes);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct mr_plan_file *file = NULL;
+  status = mr_plan_file_open(plan->settings.plan_path, text, bytes, &file);
+  free(text);
+  if (status == MR_OK) {
+    status = take_file(plan, file, nvme);
+  }
+  mr_plan_file_close(file);
+  return status;
+}
