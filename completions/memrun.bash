@@ -45,7 +45,7 @@ _memrun() {
   done
   if [[ -n $command ]]; then
     mapfile -t words < <("$1" complete "$command" 2>/dev/null)
-    [[ $command != bench ]] || words+=(machine offload)
+    [[ $command != bench ]] || words+=(machine offload pressure)
   else
     mapfile -t words < <("$1" complete 2>/dev/null)
   fi

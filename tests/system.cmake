@@ -22,6 +22,7 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
 
   memrun_system_test(cli cli)
   memrun_system_test(commands commands SLOW)
+  memrun_system_test(pressure pressure SLOW)
   memrun_system_test(train train SLOW)
   memrun_system_test(verify_uring verify SLOW ARGUMENTS uring)
   memrun_system_test(verify_pread verify SLOW ARGUMENTS pread)

@@ -34,6 +34,12 @@ enum cli_command_bit {
 #define CLI_MAX_OPTIONS 64u  /* rows of the option table */
 #define CLI_MAX_ROUNDS  1000 /* of a benchmark */
 
+/* An option as it stood on the command line. */
+struct cli_option {
+  uint32_t row;      /* of the option table */
+  const char *value; /* "" for a flag */
+};
+
 /* A command line, read. Strings are the command line's own but for those of NVMe paths. */
 struct cli {
   struct trainer_options train;
@@ -45,12 +51,18 @@ struct cli {
   uint32_t verbose;
   uint32_t rounds;
   const char *scratch_dir;
+  const char *budgets; /* of bench pressure; NULL: a sweep of its own */
+  bool ablations;
+  const char *results;
   const char *problem_path; /* of plan; NULL: a job is planned */
   const char *schedule_path;
   const char *out_path; /* where plan keeps its plan; NULL: nowhere */
   const char *words[CLI_MAX_WORDS];
   uint32_t word_count;
   bool given[CLI_MAX_OPTIONS]; /* by row of the option table */
+  struct cli_option *taken;    /* the options in their order, for another command line */
+  uint32_t taken_count;
+  uint32_t taken_capacity;
 };
 
 struct cli_command {

@@ -240,8 +240,16 @@ static mr_status take(struct parser *parser, const struct option *option, const 
     }
     value = parser->arguments[parser->next++];
   }
-  parser->cli->given[row] = true;
-  return option_read(parser->cli, option, value == NULL ? "" : value);
+  struct cli *cli = parser->cli;
+  value = value == NULL ? "" : value;
+  mr_status status = mr_array_reserve((void **)&cli->taken, &cli->taken_capacity,
+                                      cli->taken_count + 1ull, sizeof *cli->taken);
+  if (status != MR_OK) {
+    return status;
+  }
+  cli->taken[cli->taken_count++] = (struct cli_option){row, value};
+  cli->given[row] = true;
+  return option_read(cli, option, value);
 }
 
 static mr_status take_long(struct parser *parser, const char *argument) {
@@ -342,5 +350,8 @@ void options_free(struct cli *cli) {
   for (uint32_t i = 0; i < cli->nvme_count; i++) {
     free(cli->nvme_text[i]);
   }
+  free(cli->taken);
   cli->nvme_count = 0;
+  cli->taken = NULL;
+  cli->taken_count = 0;
 }

@@ -141,10 +141,11 @@ static json_t *losses_json(const struct training *training) {
 /* What the last plan of the run promised, and how it treats what waits between two uses. */
 static json_t *plan_json(const struct mr_plan_summary *summary) {
   return json_pack(
-      "{s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}}", "predicted_seconds",
+      "{s:o, s:o, s:s, s:o, s:o, s:{s:I, s:I, s:I, s:I}}", "predicted_seconds",
       json_number(summary->predicted_seconds), "bound_seconds", json_number(summary->bound_seconds),
-      "bound_by", summary->bound_by, "need_bytes", job_tiers_json(summary->need_bytes), "gap_bytes",
-      "kept", (json_int_t)summary->kept_bytes, "host", (json_int_t)summary->host_bytes, "nvme",
+      "bound_by", summary->bound_by, "need_bytes", job_tiers_json(summary->need_bytes),
+      "moved_bytes", job_links_json(summary->moved_bytes), "gap_bytes", "kept",
+      (json_int_t)summary->kept_bytes, "host", (json_int_t)summary->host_bytes, "nvme",
       (json_int_t)summary->nvme_bytes, "recomputed", (json_int_t)summary->recomputed_bytes);
 }
 

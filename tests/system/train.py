@@ -45,6 +45,7 @@ class Lines(harness.Case):
         self.assertGreaterEqual(plan["predicted_seconds"], 0.999 * plan["bound_seconds"])
         for tier in harness.TIER_KEYS:
             self.assertEqual(plan["need_bytes"][tier], done["peak_bytes"][tier], tier)
+        self.assert_keys(plan["moved_bytes"], harness.LINK_KEYS, whole=True)
         self.assert_keys(plan["gap_bytes"], ["kept", "host", "nvme", "recomputed"], whole=True)
         self.assertTrue(outcome.out.startswith('{"event":"step","step":1,"loss":'))
 

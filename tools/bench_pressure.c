@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memrun bench pressure: the sweep, its rounds, and where the results go. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/json.h"
+#include "tools/bench.h"
+#include "tools/job.h"
+#include "tools/options.h"
+#include "tools/pressure.h"
+#include "tools/signals.h"
+
+#define MEASURED_STEPS  3u
+#define DEFAULT_RESULTS "memrun-pressure"
+#define MAX_PATH        4096u
+
+static mr_status path_of(const struct cli *cli, const char *ending, char *path) {
+  const char *name = cli->results == NULL ? DEFAULT_RESULTS : cli->results;
+  int length = snprintf(path, MAX_PATH, "%s%s", name, ending);
+  if (length < 0 || (uint32_t)length >= MAX_PATH) {
+    mr_log(MR_LOG_ERROR, "--results: a name of %d bytes is too long for a path", length);
+    return MR_INVALID;
+  }
+  return MR_OK;
+}
+
+/* Minutes of measuring are not lost to a folder that cannot be written. */
+static mr_status check_results(const struct cli *cli) {
+  char path[MAX_PATH];
+  mr_status status = path_of(cli, ".json", path);
+  if (status != MR_OK) {
+    return status;
+  }
+  const char *folder = dirname(path);
+  if (access(folder, W_OK | X_OK) != 0) {
+    mr_log(MR_LOG_ERROR, "--results: no file can be made in %s: %s", folder,
+           strerrordesc_np(errno));
+    return MR_IO;
+  }
+  return MR_OK;
+}
+
+static mr_status write_file(const struct cli *cli, const char *ending, const char *text) {
+  char path[MAX_PATH];
+  mr_status status = path_of(cli, ending, path);
+  if (status != MR_OK) {
+    return status;
+  }
+  FILE *file = fopen(path, "we");
+  bool written = file != NULL && fputs(text, file) != EOF;
+  int error = errno;
+  if (file != NULL && fclose(file) != 0) {
+    error = errno;
+    written = false;
+  }
+  if (!written) {
+    mr_log(MR_LOG_ERROR, "%s cannot be written: %s", path, strerrordesc_np(error));
+    return MR_IO;
+  }
+  return MR_OK;
+}
+
+/* The smallest budget of a kind, and the footprint, from a plan that has next to nothing. */
+static mr_status plan_least(struct pressure *pressure, const struct mr_graph *graph,
+                            enum pressure_kind kind) {
+  struct mr_options run = pressure_run_options(pressure, kind, PRESSURE_LEAST_BYTES);
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  struct mr_plan *plan = NULL;
+  run.reprofile = run.reprofile && kind == PRESSURE_MEMRUN;
+  mr_status status = mr_plan_create(graph, &run, &plan);
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_plan_summarize(plan, &summary);
+  pressure->footprint_bytes = summary.footprint_bytes;
+  pressure->smallest_bytes[kind] =
+      summary.fits ? PRESSURE_LEAST_BYTES : summary.smallest_device_bytes;
+  mr_plan_destroy(plan);
+  return MR_OK;
+}
+
+static mr_status plan_all(struct pressure *pressure) {
+  struct mr_graph *graph = NULL;
+  mr_status status = trainer_graph_create(&pressure->cli->train, &graph, &pressure->info);
+  for (uint32_t kind = 0; kind < pressure->kind_count && status == MR_OK; kind++) {
+    status = plan_least(pressure, graph, (enum pressure_kind)kind);
+  }
+  mr_graph_destroy(graph);
+  return status;
+}
+
+/* "25.0 % (138 MiB), no recompute" */
+struct row_name {
+  char text[80];
+};
+
+static const char *name_row(const struct pressure *pressure, const struct pressure_row *row,
+                            struct row_name *name) {
+  struct mr_size_text size;
+  struct pressure_share share;
+  if (row->device_bytes == UINT64_MAX) {
+    snprintf(name->text, sizeof name->text, "without budgets");
+  } else {
+    snprintf(name->text, sizeof name->text, "%s (%s), %s",
+             pressure_row_share(pressure, row, &share), mr_size_format(row->device_bytes, &size),
+             pressure_kind_titles[row->kind]);
+  }
+  return name->text;
+}
+
+/* The status whose exit status the child had; MR_IO for what no memrun gives. */
+static mr_status status_of(const struct pressure_end *end) {
+  for (mr_status status = MR_INVALID; status <= MR_UNSUPPORTED; status++) {
+    if (end->signal_number == 0 && mr_status_exit(status) == end->exit_status) {
+      return status;
+    }
+  }
+  return MR_IO;
+}
+
+static mr_status fail_row(const struct pressure *pressure, struct pressure_row *row) {
+  struct row_name name;
+  const struct pressure_end *end = &row->end;
+  bool killed = end->signal_number != 0;
+  row->state = PRESSURE_FAILED;
+  mr_log(MR_LOG_ERROR, "%s: %s %d: %s", name_row(pressure, row, &name),
+         killed ? "ended by signal" : "exit status", killed ? end->signal_number : end->exit_status,
+         end->line[0] == '\0' ? "it said nothing" : end->line);
+  return status_of(end);
+}
+
+/* Every run reads the same data, so that its last loss has the same bits. */
+static mr_status check_loss(const struct pressure *pressure, struct pressure_row *row,
+                            const struct pressure_turn *turn) {
+  struct row_name names[2];
+  for (uint32_t i = 0; i < pressure->row_count; i++) {
+    const struct pressure_row *other = &pressure->rows[i];
+    if (other->turns > 0 &&
+        memcmp(&other->last.last_loss, &turn->last_loss, sizeof turn->last_loss) != 0) {
+      snprintf(row->end.line, sizeof row->end.line, "the loss %.17g differs from %.17g (%s)",
+               turn->last_loss, other->last.last_loss, name_row(pressure, other, &names[0]));
+      mr_log(MR_LOG_ERROR, "%s: %s", name_row(pressure, row, &names[1]), row->end.line);
+      row->state = PRESSURE_FAILED;
+      return MR_MISMATCH;
+    }
+  }
+  return MR_OK;
+}
+
+/* One turn; a child that fails costs its row alone, and *worst keeps its status. */
+static mr_status take_turn(struct pressure *pressure, struct pressure_row *row, mr_status *worst) {
+  struct pressure_turn turn = {0};
+  struct pressure_words words;
+  mr_status status = pressure_words_init(&words, pressure, row);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = pressure_turn_run(words.list, signals_stop_word(), &turn, &row->end);
+  pressure_words_fini(&words);
+  if (status == MR_OK && row->end.exit_status == mr_status_exit(MR_INTERRUPTED)) {
+    return MR_INTERRUPTED; /* the terminal told both */
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_status failed = MR_OK;
+  if (row->end.exit_status != 0 || row->end.signal_number != 0) {
+    failed = fail_row(pressure, row);
+  } else {
+    failed = check_loss(pressure, row, &turn);
+  }
+  if (failed != MR_OK) {
+    *worst = *worst == MR_OK ? failed : *worst;
+    return MR_OK;
+  }
+  row->seconds[row->turns] = turn.seconds;
+  row->predicted_seconds[row->turns] = turn.predicted_seconds;
+  row->bound_seconds[row->turns] = turn.bound_seconds;
+  row->turns++;
+  row->last = turn;
+  row->state = PRESSURE_MEASURED;
+  return MR_OK;
+}
+
+static mr_status run_rounds(struct pressure *pressure, struct output *output, mr_status *worst) {
+  char line[OUTPUT_STATUS_BYTES];
+  struct row_name name;
+  mr_status status = MR_OK;
+  for (uint32_t round = 0; round < pressure->cli->rounds && status == MR_OK; round++) {
+    pressure->rounds = round + 1;
+    for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
+      struct pressure_row *row = &pressure->rows[round % 2 == 0 ? i : pressure->row_count - 1 - i];
+      if (row->state == PRESSURE_DOES_NOT_FIT || row->state == PRESSURE_FAILED) {
+        continue;
+      }
+      snprintf(line, sizeof line, "round %u of %u: %s", round + 1, pressure->cli->rounds,
+               name_row(pressure, row, &name));
+      mr_log(MR_LOG_INFO, "%s", line);
+      if (output->terminal) {
+        output_status(output, line);
+      }
+      status = *signals_stop_word() != 0 ? MR_INTERRUPTED : take_turn(pressure, row, worst);
+    }
+  }
+  if (output->terminal) {
+    output_status(output, "");
+  }
+  return status;
+}
+
+static mr_status write_results(const struct pressure *pressure) {
+  char *text = NULL;
+  char *svg = NULL;
+  mr_status status =
+      mr_json_print(pressure_json(pressure), JSON_INDENT(1) | MR_JSON_DIGITS, "the results", &text);
+  if (status == MR_OK) {
+    status = write_file(pressure->cli, ".json", text);
+  }
+  if (status == MR_OK) {
+    status = pressure_plot(pressure, &svg);
+  }
+  if (status == MR_OK) {
+    status = write_file(pressure->cli, ".svg", svg);
+  }
+  free(text);
+  free(svg);
+  return status;
+}
+
+static mr_status tell(const struct pressure *pressure, struct output *output) {
+  if (pressure->interrupted) {
+    mr_log(MR_LOG_ERROR, "interrupted in round %u of %u; what was measured is told",
+           pressure->rounds, pressure->cli->rounds);
+  }
+  mr_status status = write_results(pressure);
+  if (status != MR_OK) {
+    return status;
+  }
+  if (pressure->cli->json) {
+    return output_json(output, pressure_json(pressure));
+  }
+  pressure_print(pressure, output);
+  return output_failed(output);
+}
+
+static mr_status sweep(struct pressure *pressure, const struct pressure_point *points,
+                       uint32_t point_count, struct output *output) {
+  mr_status worst = MR_OK;
+  mr_status status = plan_all(pressure);
+  if (status == MR_OK) {
+    status = pressure_rows_init(pressure, points, point_count, pressure->cli->rounds);
+  }
+  if (status == MR_OK) {
+    status = run_rounds(pressure, output, &worst);
+  }
+  pressure->interrupted = status == MR_INTERRUPTED;
+  if (status != MR_OK && !pressure->interrupted) {
+    return status;
+  }
+  mr_status told = tell(pressure, output);
+  if (told != MR_OK) {
+    return told;
+  }
+  return status != MR_OK ? status : worst;
+}
+
+mr_status bench_pressure(struct cli *cli, struct output *output) {
+  struct pressure_point points[PRESSURE_MAX_BUDGETS];
+  uint32_t point_count = 0;
+  struct pressure pressure = {
+      .cli = cli,
+      .kind_count = cli->ablations ? PRESSURE_KIND_COUNT : 1,
+      .steps = options_given(cli, "steps") ? (uint32_t)cli->train.steps : MEASURED_STEPS,
+  };
+  mr_status status = pressure_options_check(cli);
+  if (status == MR_OK) {
+    status = pressure_points_parse(cli->budgets, points, &point_count);
+  }
+  if (status == MR_OK) {
+    status = check_results(cli);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  if (!options_given(cli, "offload")) {
+    cli->train.run.offload = MR_OFFLOAD_NVME;
+  }
+  job_prepare_nvme(cli);
+  signals_end_in_order();
+  status = sweep(&pressure, points, point_count, output);
+  pressure_rows_fini(&pressure);
+  return status;
+}
