@@ -9,6 +9,9 @@
 #define BISECTIONS 45
 /* Narrowings of the interval of a cut's time by a third each. */
 #define TERNARY_STEPS 70
+/* Rounds after which a window's sides are taken as they are, and windows that are tried. */
+#define FIXPOINT_ROUNDS 8
+#define WINDOW_ROUNDS   4
 /* What the two searches may leave open, taken off the result. */
 #define SEARCH_ERROR 1e-9
 /* Segments this short may be over before their working set counts: no cut there. */
@@ -213,6 +216,110 @@ static double cut_seconds(const struct bound *bound, double best, double most) {
   return least < INFINITY ? least * (1 - SEARCH_ERROR) : 0;
 }
 
+/*
+ * The least time before the cut where the whole takes `seconds`: what is infeasible stays so, so
+ * each round starts from the last one's result with less time after the cut, and whenever it ends
+ * the result is not too large.
+ */
+static double least_before(const struct bound *bound, double seconds) {
+  double least = bound->cut.work_before;
+  for (int round = 0; round < FIXPOINT_ROUNDS; round++) {
+    double after = seconds - least;
+    double high = seconds - bound->cut.work_after;
+    if (high <= least || can_do(bound, least, after)) {
+      break;
+    }
+    if (!can_do(bound, high, after)) {
+      return high; /* the whole is too short for this cut alone */
+    }
+    for (int i = 0; i < BISECTIONS; i++) {
+      double middle = least + (high - least) / 2;
+      *(can_do(bound, middle, after) ? &high : &least) = middle;
+    }
+  }
+  return least;
+}
+
+/* The same after the cut. */
+static double least_after_within(const struct bound *bound, double seconds) {
+  double least = bound->cut.work_after;
+  for (int round = 0; round < FIXPOINT_ROUNDS; round++) {
+    double before = seconds - least;
+    double high = seconds - bound->cut.work_before;
+    if (high <= least || can_do(bound, before, least)) {
+      break;
+    }
+    if (!can_do(bound, before, high)) {
+      return high;
+    }
+    for (int i = 0; i < BISECTIONS; i++) {
+      double middle = least + (high - least) / 2;
+      *(can_do(bound, before, middle) ? &high : &least) = middle;
+    }
+  }
+  return least;
+}
+
+/* Seconds before segment k can start, and after its end, in a schedule of `seconds`. */
+static double start_seconds(struct bound *bound, int32_t k, double seconds) {
+  build_cut(bound, k);
+  return least_before(bound, seconds);
+}
+
+static double end_seconds(struct bound *bound, int32_t k, double seconds) {
+  build_cut(bound, k);
+  bound->cut.work_before += bound->problem->compute_seconds[k];
+  bound->cut.work_after -= bound->problem->compute_seconds[k];
+  return least_after_within(bound, seconds);
+}
+
+struct window {
+  int32_t first;
+  int32_t last;
+  double seconds; /* of a schedule: before the window, its compute, and after it */
+};
+
+/* The window that asks for most in a schedule of `seconds`. */
+static struct window find_window(struct bound *bound, double seconds) {
+  struct window best = {0, 0, 0};
+  double most_before = -INFINITY; /* beyond the compute before `first` */
+  int32_t first = 0;
+  for (int32_t k = 0; k < bound->problem->segment_count; k++) {
+    if (bound->problem->compute_seconds[k] < SHORTEST_SEGMENT_SECONDS) {
+      continue;
+    }
+    double before = start_seconds(bound, k, seconds) - bound->clock[k];
+    if (before > most_before) {
+      most_before = before;
+      first = k;
+    }
+    double all = most_before + bound->clock[k + 1] + end_seconds(bound, k, seconds);
+    if (all > best.seconds) {
+      best = (struct window){first, k, all};
+    }
+  }
+  return best;
+}
+
+/* Raises the bound from `best` by windows: each has its own least time, found by halving. */
+static double window_seconds(struct bound *bound, double best) {
+  for (int round = 0; round < WINDOW_ROUNDS; round++) {
+    struct window window = find_window(bound, best);
+    if (window.seconds <= best * (1 + SEARCH_ERROR)) {
+      break;
+    }
+    double inside = bound->clock[window.last + 1] - bound->clock[window.first];
+    double high = window.seconds;
+    for (int i = 0; i < BISECTIONS; i++) {
+      double middle = best + (high - best) / 2;
+      double all = start_seconds(bound, window.first, middle) + inside +
+                   end_seconds(bound, window.last, middle);
+      *(all > middle ? &best : &high) = middle;
+    }
+  }
+  return best * (1 - SEARCH_ERROR);
+}
+
 /* What one link must carry whatever is decided: gradients once they are made, weights before they
  * are needed. */
 static double mandatory_seconds(const struct bound *bound, const struct mr_problem_index *index) {
@@ -292,7 +399,7 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
       best = fmax(best, cut_seconds(&bound, best, most));
     }
   }
-  *seconds_out = best;
+  *seconds_out = fmax(best, window_seconds(&bound, best));
 done:
   mr_problem_index_destroy(index);
   free(bound.menu);

@@ -215,9 +215,9 @@ mr_status mr_problem_parse(const char *text, uint64_t length, const char *name,
   /* Each number takes two characters at least, so a short file asks for little memory. */
   uint64_t numbers = 2 * (uint64_t)problem->segment_count + 7 * (uint64_t)problem->tensor_count;
   if (numbers > length / 2 + 1) {
-    status = refuse(&reader, "%d segments and %d tensors need %llu numbers more than the file has",
-                    problem->segment_count, problem->tensor_count,
-                    (unsigned long long)(numbers - length / 2));
+    status = refuse(
+        &reader, "%d segments and %d tensors need %llu numbers more than the file can have",
+        problem->segment_count, problem->tensor_count, (unsigned long long)(numbers - length / 2));
     goto fail;
   }
   problem->compute_seconds =

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/problem/: the reader, schedules that a replay accepts, bounds, gaps and budgets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "plan/problem/problem.h"
+#include "unit/problem_families.h"
+#include "unit/problem_replay.h"
+
+static char last_line[512];
+
+static void keep_line(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+static struct mr_problem *parse(const char *text) {
+  struct mr_problem *problem = NULL;
+  assert_int_equal(mr_problem_parse(text, strlen(text), "test", &problem), MR_OK);
+  return problem;
+}
+
+/* Plans, replays what is printed, and returns the gap in percent; the text is freed. */
+static double plan_gap(const char *name, char *text) {
+  struct mr_problem *problem = parse(text);
+  struct mr_problem_schedule *schedule = NULL;
+  assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+  if (!schedule->fits) {
+    fail_msg("%s does not fit; %.0f bytes would do", name, schedule->smallest_device_bytes);
+  }
+  char *printed = NULL;
+  assert_int_equal(mr_problem_schedule_print(schedule, &printed), MR_OK);
+  struct problem_verdict verdict;
+  problem_replay(text, printed, &verdict);
+  if (!verdict.keeps_rules) {
+    fail_msg("%s: %s", name, verdict.broken_rule);
+  }
+  assert_true(fabs(verdict.seconds - schedule->seconds) <= 1e-9 * schedule->seconds);
+  double gap = 100 * (verdict.seconds / verdict.bound_seconds - 1);
+  print_message("%-12s %9.6f s, bound %9.6f s, gap %.3f %%\n", name, verdict.seconds,
+                verdict.bound_seconds, gap);
+  free(printed);
+  mr_problem_schedule_destroy(schedule);
+  mr_problem_destroy(problem);
+  free(text);
+  return gap;
+}
+
+/* Each of them as a whole: what it says, and that it says where. */
+static void malformed_problems_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    const char *line;
+  } cases[] = {
+      {"", "test: line 1, word 1: the file ends where the number of segments should be"},
+      {"0 1", "test: line 1, word 1: the number of segments is 0; it must be from 1 to 1000000"},
+      {"1.5 1", "test: line 1, word 1: the number of segments is '1.5', which is no whole number"},
+      {"1 -1", "test: line 1, word 2: the number of tensors is -1; it must be from 0 to 10000000"},
+      {"1 0 x", "test: line 1, word 3: the device budget is 'x', which is no decimal number"},
+      {"1 0 nan", "test: line 1, word 3: the device budget is 'nan', which is no decimal number"},
+      {"1 0 0x8", "test: line 1, word 3: the device budget is '0x8', which is no decimal number"},
+      {"1 0 1e19", "test: line 1, word 3: the device budget is 1e19; it must be from 0 to 1e+18"},
+      {"1 0 1 1 0", "test: line 1, word 5: the device-to-host rate is 0; it must be from 1e-06 to "
+                    "1e+18"},
+      {"1 0 1 1 1 1 1 1\n-1 1",
+       "test: line 2, word 1: a compute time is -1; it must be from 0 to 1e+18"},
+      {"1 0 1 1 1 1 1 1\n1", "test: line 2, word 2: the file ends where a working set should be"},
+      {"1 0 1 1 1 1 1 1\n1\n1\n1",
+       "test: line 4, word 1: more numbers than 1 segments and 0 tensors need"},
+      {"1 1 1 1 1 1 1 1\n1\n1\n1 1 0 1 0 0 0",
+       "test: line 4, word 2: a tensor's p is 1; it must be from -1 to 0"},
+      {"1 1 1 1 1 1 1 1\n1\n1\n1 0 2 1 0 0 0",
+       "test: line 4, word 3: a tensor's g is 2; it must be from -1 to 1"},
+      {"1 1 1 1 1 1 1 1\n1\n1\n1 0 1 1 2 0 0",
+       "test: line 4, word 5: a tensor's start is 2; it must be from 0 to 1"},
+      {"1000 1000 1 1 1 1 1 1\n", "test: line 1, word 8: 1000 segments and 1000 tensors need 8989 "
+                                  "numbers more than the file can have"},
+  };
+  mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
+  for (size_t i = 0; i < MR_COUNT_OF(cases); i++) {
+    struct mr_problem *problem = NULL;
+    assert_int_equal(mr_problem_parse(cases[i].text, strlen(cases[i].text), "test", &problem),
+                     MR_INVALID);
+    assert_string_equal(last_line, cases[i].line);
+    assert_null(problem);
+  }
+  mr_log_configure(NULL, NULL, MR_LOG_ERROR);
+}
+
+static void what_nobody_needs_is_read_as_needed_at_the_end(void **state) {
+  (void)state;
+  struct mr_problem *problem = parse("2 1 1 1 1 1 1 1  1 1  0 0  1 0 -1 0.5 0 0 0");
+  assert_int_equal(problem->tensors[0].g, 2);
+  assert_true(problem->tensors[0].recompute_seconds >= MR_PROBLEM_NO_RECOMPUTE);
+  mr_problem_destroy(problem);
+}
+
+/* A tensor as large as the device between a first and a third segment, and a second that needs all
+ * of the device but a byte: out, the segment, in, one after the other. A byte of it might stay,
+ * says the bound, which cuts tensors. */
+static void what_cannot_hide_is_waited_for(void **state) {
+  (void)state;
+  struct mr_problem *problem = parse("3 1 10 10 10 10 1 1  1 3 1  5 9 5  10 0 2 1e9 0 0 0");
+  struct mr_problem_schedule *schedule = NULL;
+  assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+  assert_true(schedule->fits);
+  assert_in_range((uint64_t)(1e6 * schedule->seconds + 0.5), 7000000, 7000000);
+  assert_in_range((uint64_t)(1e6 * schedule->bound_seconds + 0.5), 6800000, 6800000);
+  assert_int_equal(schedule->decisions[0], MR_PROBLEM_HOST);
+  mr_problem_schedule_destroy(schedule);
+  mr_problem_destroy(problem);
+}
+
+static char *read_data(const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", PROBLEM_DATA, name);
+  FILE *file = fopen(path, "re");
+  assert_non_null(file);
+  char *text = calloc(1, 1 << 20);
+  assert_non_null(text);
+  assert_true(fread(text, 1, (1 << 20) - 1, file) > 0);
+  fclose(file);
+  return text;
+}
+
+static void given_problems_are_near_their_bounds(void **state) {
+  (void)state;
+  assert_true(plan_gap("i16a", read_data("i16a.txt")) <= 0.1);
+  assert_true(plan_gap("s32", read_data("s32.txt")) <= 0.1);
+}
+
+/* The gaps are to the planner's own bound; where links and compute bind by turns, what is above
+ * 0.3 % is the bound's part (the gap to a linear program's is below it). */
+static const struct {
+  struct problem_shape shape;
+  double most_percent;
+} shapes[] = {
+    {{.name = "nearly",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 0.98,
+      .host_bytes = 128e9,
+      .cost = 1},
+     0.1},
+    {{.name = "half",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 0.5,
+      .host_bytes = 128e9,
+      .cost = 1},
+     0.1},
+    {{.name = "tight",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 6e9,
+      .host_bytes = 128e9,
+      .cost = 1},
+     0.1},
+    {{.name = "nvme", .layers = 32, .parts = 1, .device_bytes = 24e9, .host_bytes = 1e9, .cost = 1},
+     0.3},
+    {{.name = "nvme alone",
+      .layers = 16,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 0,
+      .cost = 1,
+      .no_recompute = true},
+     1},
+    {{.name = "links bind",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 1e12,
+      .cost = 1,
+      .no_recompute = true},
+     1.2},
+    {{.name = "asymmetric",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 40e9,
+      .rates = {12e9, 25e9, 6e9, 3e9},
+      .cost = 1},
+     0.3},
+    {{.name = "dear",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 128e9,
+      .cost = 5},
+     0.1},
+    {{.name = "cheap",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 128e9,
+      .cost = 0.2},
+     0.3},
+    {{.name = "clean",
+      .layers = 32,
+      .parts = 1,
+      .device_bytes = 24e9,
+      .host_bytes = 0,
+      .cost = 1,
+      .clean = true},
+     0.6},
+    {{.name = "weights",
+      .layers = 80,
+      .parts = 1,
+      .device_bytes = 40e9,
+      .host_bytes = 500e9,
+      .cost = 1.5,
+      .weight = 4},
+     0.6},
+    {{.name = "gradients",
+      .layers = 80,
+      .parts = 1,
+      .device_bytes = 40e9,
+      .host_bytes = 500e9,
+      .cost = 1.5,
+      .weight = 4,
+      .gradients = true},
+     0.8},
+    {{.name = "80 layers",
+      .layers = 80,
+      .parts = 1,
+      .device_bytes = 40e9,
+      .host_bytes = 64e9,
+      .rates = {25e9, 25e9, 1.5e9, 3e9},
+      .cost = 2},
+     0.3},
+    {{.name = "126 layers",
+      .layers = 126,
+      .parts = 1,
+      .device_bytes = 60e9,
+      .host_bytes = 400e9,
+      .cost = 3,
+      .weight = 8,
+      .gradients = true},
+     0.5},
+    {{.name = "2000",
+      .layers = 32,
+      .parts = 6,
+      .device_bytes = 24e9,
+      .host_bytes = 50e9,
+      .cost = 1},
+     0.3},
+    {{.name = "22000",
+      .layers = 126,
+      .parts = 16,
+      .device_bytes = 40e9,
+      .host_bytes = 300e9,
+      .cost = 1},
+     1},
+    {{.name = "35000",
+      .layers = 126,
+      .parts = 16,
+      .device_bytes = 30e9,
+      .host_bytes = 200e9,
+      .cost = 1,
+      .weight = 1,
+      .gradients = true},
+     1.5},
+};
+
+static void families_are_near_their_bounds(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MR_COUNT_OF(shapes); i++) {
+    double gap = plan_gap(shapes[i].shape.name, problem_from_shape(&shapes[i].shape));
+    if (gap > shapes[i].most_percent) {
+      fail_msg("%s: %.3f %% above its bound, more than %.1f", shapes[i].shape.name, gap,
+               shapes[i].most_percent);
+    }
+  }
+}
+
+static void the_same_problem_gives_the_same_schedule(void **state) {
+  (void)state;
+  char *printed[2] = {NULL, NULL};
+  struct mr_problem *problem = NULL;
+  char *text = problem_from_shape(&shapes[3].shape);
+  for (int i = 0; i < 2; i++) {
+    struct mr_problem_schedule *schedule = NULL;
+    problem = parse(text);
+    assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+    assert_int_equal(mr_problem_schedule_print(schedule, &printed[i]), MR_OK);
+    mr_problem_schedule_destroy(schedule);
+    mr_problem_destroy(problem);
+  }
+  assert_string_equal(printed[0], printed[1]);
+  free(printed[0]);
+  free(printed[1]);
+  free(text);
+}
+
+/* What is said to be enough is enough, and a byte less is not. */
+static void the_smallest_budget_is_told(void **state) {
+  (void)state;
+  int refused = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    char *text = problem_random(seed, (struct problem_limits){8, 12});
+    struct mr_problem *problem = parse(text);
+    struct mr_problem_schedule *schedule = NULL;
+    assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+    if (!schedule->fits) {
+      double smallest = schedule->smallest_device_bytes;
+      refused++;
+      assert_true(smallest > problem->device_bytes);
+      for (int less = 0; less < 2; less++) {
+        mr_problem_schedule_destroy(schedule);
+        problem->device_bytes = smallest - 2 * less;
+        assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+        assert_int_equal(schedule->fits, less == 0);
+      }
+    }
+    mr_problem_schedule_destroy(schedule);
+    mr_problem_destroy(problem);
+    free(text);
+  }
+  assert_in_range(refused, 20, 280);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(malformed_problems_are_refused),
+      cmocka_unit_test(what_nobody_needs_is_read_as_needed_at_the_end),
+      cmocka_unit_test(what_cannot_hide_is_waited_for),
+      cmocka_unit_test(given_problems_are_near_their_bounds),
+      cmocka_unit_test(families_are_near_their_bounds),
+      cmocka_unit_test(the_same_problem_gives_the_same_schedule),
+      cmocka_unit_test(the_smallest_budget_is_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

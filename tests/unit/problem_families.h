@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planning problems as text: training steps in the shape of Llama models, and random ones. */
+#ifndef MEMRUN_TESTS_PROBLEM_FAMILIES_H
+#define MEMRUN_TESTS_PROBLEM_FAMILIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A step of `layers` layers: attention and MLP forward, then both backward in reverse. */
+struct problem_shape {
+  const char *name;
+  int layers;
+  int parts;           /* each tensor comes in so many */
+  double device_bytes; /* where below 10: this part of what a step without moves needs */
+  double host_bytes;
+  double rates[4]; /* out, in, write, read; 0: 25, 25, 3, 6 GB/s */
+  double cost;     /* compute and recompute times the usual */
+  double weight;   /* bytes of weights times the usual; 0: the weights are always there */
+  bool gradients;  /* leave as they are made */
+  bool no_recompute;
+  bool clean;
+};
+
+/* The text of a problem, to be freed. */
+char *problem_from_shape(const struct problem_shape *shape);
+
+/* Sizes, times, gaps, flags, links and budgets at random, from small to so tight that it may not
+ * fit; `segments` and `tensors` at most. */
+struct problem_limits {
+  int segments;
+  int tensors;
+};
+char *problem_random(uint64_t seed, struct problem_limits limits);
+
+#endif
