@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "plan/draft.h"
 
 /* A program with more ops than this is cut at a sample of them. */
 #define MOST_CUTS 96u
@@ -148,7 +149,7 @@ static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness
   }
 }
 
-static void place_cuts(struct mr_bound *bound) {
+static void place_cuts(struct mr_bound *bound, const uint64_t *held_bytes) {
   const struct mr_plan_problem *problem = bound->problem;
   uint32_t n = problem->program->op_count;
   double clock = 0;
@@ -157,11 +158,24 @@ static void place_cuts(struct mr_bound *bound) {
     if (cut < bound->cut_count && k == (uint64_t)cut * n / bound->cut_count) {
       bound->cuts[cut] = k;
       bound->clock[cut] = clock;
-      bound->held_bytes[cut++] = mr_op_working_bytes(problem->program, k, 1);
+      bound->held_bytes[cut++] = held_bytes[k];
     }
     clock += problem->op_seconds[k];
   }
   bound->clock[cut] = clock;
+}
+
+/* What each op has on the device while it runs. */
+static void measure_held(const struct mr_graph *graph, const struct mr_liveness *liveness,
+                         uint64_t *held_bytes) {
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    held_bytes[k] = graph->ops[k].scratch_bytes;
+  }
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
+      held_bytes[liveness->accesses[i].op] += graph->tensors[t].bytes;
+    }
+  }
 }
 
 static mr_status allocate(struct mr_bound *bound) {
@@ -180,21 +194,14 @@ static mr_status allocate(struct mr_bound *bound) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
-                        const struct mr_liveness *liveness) {
-  const struct mr_graph *graph = problem->program;
-  *bound = (struct mr_bound){.problem = problem};
-  bound->cut_count = graph->op_count < MOST_CUTS ? graph->op_count : MOST_CUTS;
-  bool *lasting = mr_allocate(graph->tensor_count, sizeof *lasting);
-  mr_status status = allocate(bound);
-  if (lasting == NULL || status != MR_OK) {
-    free(lasting);
-    mr_bound_fini(bound);
-    return MR_NO_MEMORY;
-  }
-  mark_lasting(problem, lasting);
+/* Sums what the cuts see; scratch holds a flag for each tensor and bytes for each op. */
+static void fill(struct mr_bound *bound, const struct mr_liveness *liveness, bool *lasting,
+                 uint64_t *held_bytes) {
+  const struct mr_graph *graph = bound->problem->program;
+  mark_lasting(bound->problem, lasting);
   measure_lives(bound, liveness, lasting);
-  place_cuts(bound);
+  measure_held(graph, liveness, held_bytes);
+  place_cuts(bound, held_bytes);
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     if (lasting[t]) {
       add_spans(bound, liveness, t);
@@ -207,8 +214,28 @@ mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *pr
       bound->out_bytes[row + d] += bound->out_bytes[row + d - 1];
     }
   }
+}
+
+mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem) {
+  const struct mr_graph *graph = problem->program;
+  struct mr_liveness liveness = {0};
+  *bound = (struct mr_bound){.problem = problem};
+  bound->cut_count = graph->op_count < MOST_CUTS ? graph->op_count : MOST_CUTS;
+  bool *lasting = mr_allocate(graph->tensor_count, sizeof *lasting);
+  uint64_t *held_bytes = mr_allocate(graph->op_count, sizeof *held_bytes);
+  mr_status status = lasting == NULL || held_bytes == NULL ? MR_NO_MEMORY : allocate(bound);
+  if (status == MR_OK) {
+    status = mr_host_liveness_needed(problem, &liveness);
+  }
+  if (status == MR_OK) {
+    fill(bound, &liveness, lasting, held_bytes);
+  } else {
+    mr_bound_fini(bound);
+  }
+  mr_liveness_fini(&liveness);
   free(lasting);
-  return MR_OK;
+  free(held_bytes);
+  return status;
 }
 
 void mr_bound_fini(struct mr_bound *bound) {
@@ -357,17 +384,11 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
 }
 
 mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
-  struct mr_liveness liveness;
   struct mr_bound bound;
-  mr_status status = mr_liveness_init(&liveness, problem->program);
-  if (status != MR_OK) {
-    return status;
-  }
-  status = mr_bound_init(&bound, problem, &liveness);
+  mr_status status = mr_bound_init(&bound, problem);
   if (status == MR_OK) {
     status = mr_bound_seconds(&bound, problem->budget_bytes, seconds_out);
     mr_bound_fini(&bound);
   }
-  mr_liveness_fini(&liveness);
   return status;
 }

@@ -21,6 +21,9 @@
  * alone, or both slowed down. The points (bytes read, bytes written) that it can pass in a second
  * have a convex hull with at most two faces; each face is a bound.
  *
+ * Ops on the host. Where such an op may use a tensor below, it need not come to the device for it:
+ * those uses do not count, and neither does a tensor that such an op makes anew.
+ *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
  * clone could make again does not count. A clone's own time only makes a window longer.
  */
@@ -34,7 +37,7 @@ struct mr_bound {
   uint32_t cut_count;
   uint32_t *cuts;       /* ops, ascending */
   double *clock;        /* compute seconds before each cut; cut_count + 1 */
-  uint64_t *held_bytes; /* by the operands of each cut's op */
+  uint64_t *held_bytes; /* by the operands of each cut's op on the device */
   double *in_bytes;     /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
   double *out_bytes;    /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
   double *live_bytes;   /* of each op: what must be somewhere while it runs */
@@ -43,8 +46,7 @@ struct mr_bound {
 
 /* What does not depend on budgets. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_bound_init(struct mr_bound *bound,
-                                        const struct mr_plan_problem *problem,
-                                        const struct mr_liveness *liveness);
+                                        const struct mr_plan_problem *problem);
 void mr_bound_fini(struct mr_bound *bound);
 
 /* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */

@@ -18,7 +18,16 @@ uint64_t mr_draft_peak(const struct mr_draft *draft) {
 }
 
 bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
-  return gap->before_op > gap->after_op + 1 && draft->pages[gap->tensor] > 0;
+  return gap->before_op > gap->after_op + 1 && draft->pages[gap->tensor] > 0 && !gap->fixed;
+}
+
+/* The op after which a tensor that lives inside one step leaves the device for good: its last
+ * access, or where its first use on the host must find it gone, the op before that. */
+static uint32_t life_end(const struct mr_draft *draft, mr_tensor_id t) {
+  if (draft->on_host[t]) {
+    return draft->host_liveness.accesses[draft->host_liveness.first[t]].op - 1;
+  }
+  return draft->liveness.accesses[draft->liveness.first[t + 1] - 1].op;
 }
 
 static void keep_usage(struct mr_draft *draft) {
@@ -32,8 +41,8 @@ static void keep_usage(struct mr_draft *draft) {
     if (role == MR_INPUT || mr_role_is_persistent(role)) {
       mr_books_add(&draft->usage, 0, n, (int64_t)draft->pages[t]);
     } else if (first < last) {
-      mr_books_add(&draft->usage, draft->liveness.accesses[first].op,
-                   draft->liveness.accesses[last - 1].op + 1, (int64_t)draft->pages[t]);
+      mr_books_add(&draft->usage, draft->liveness.accesses[first].op, life_end(draft, t) + 1,
+                   (int64_t)draft->pages[t]);
     }
   }
   for (uint32_t k = 0; k < n; k++) {
@@ -41,20 +50,27 @@ static void keep_usage(struct mr_draft *draft) {
   }
 }
 
-void mr_draft_reset(struct mr_draft *draft) {
-  for (uint32_t i = 0; i < draft->gap_count; i++) {
-    draft->gaps[i].decision = MR_DECISION_KEEP;
-    draft->gaps[i].written = false;
-    draft->gaps[i].locked = false;
+/* Appends one gap, with the uses on the host inside it. */
+static void add_gap(struct mr_draft *draft, struct mr_draft_gap gap) {
+  const struct mr_liveness *host = &draft->host_liveness;
+  gap.latest_release_op = gap.before_op;
+  gap.earliest_fetch_op = gap.after_op + 1;
+  gap.fixed = draft->on_host[gap.tensor] && (gap.wrap || gap.final);
+  for (uint32_t turn = 0; turn <= draft->op_count; turn += draft->op_count) {
+    for (uint32_t i = host->first[gap.tensor]; i < host->first[gap.tensor + 1]; i++) {
+      uint32_t op = host->accesses[i].op + turn;
+      if (op <= gap.after_op || op >= gap.before_op) continue;
+      gap.latest_release_op = op < gap.latest_release_op ? op : gap.latest_release_op;
+      gap.earliest_fetch_op = op + 1;
+      gap.host_writes = gap.host_writes || host->accesses[i].writes;
+      gap.fixed = true;
+    }
   }
-  keep_usage(draft);
-  mr_books_clear(&draft->host_usage);
-  memset(draft->link_seconds, 0, sizeof draft->link_seconds);
-  draft->nvme_units = 0;
+  draft->gaps[draft->gap_count++] = gap;
 }
 
-/* Appends the gaps of one tensor. A persistent tensor that no op touches has one gap over the whole
- * step. */
+/* Appends the gaps of one tensor. A persistent tensor that no op on the device touches has one gap
+ * over the whole step. */
 static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
   const struct mr_access *accesses = draft->liveness.accesses;
   uint32_t first = draft->liveness.first[t];
@@ -65,19 +81,26 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
     return;
   }
   for (uint32_t i = first; i + 1 < last; i++) {
-    draft->gaps[draft->gap_count++] = (struct mr_draft_gap){.tensor = t,
-                                                            .after_op = accesses[i].op,
-                                                            .before_op = accesses[i + 1].op,
-                                                            .after_writes = accesses[i].writes};
+    add_gap(draft, (struct mr_draft_gap){.tensor = t,
+                                         .after_op = accesses[i].op,
+                                         .before_op = accesses[i + 1].op,
+                                         .after_writes = accesses[i].writes});
   }
   if (!mr_role_is_persistent(role)) {
+    if (draft->on_host[t]) {
+      add_gap(draft, (struct mr_draft_gap){.tensor = t,
+                                           .after_op = accesses[last - 1].op,
+                                           .before_op = life_end(draft, t) + 1,
+                                           .after_writes = accesses[last - 1].writes,
+                                           .final = true});
+    }
     return;
   }
   struct mr_draft_gap wrap = {.tensor = t, .wrap = true, .resting = first == last};
   wrap.after_op = first < last ? accesses[last - 1].op : n - 1;
   wrap.before_op = first < last ? accesses[first].op + n : 2 * n;
   wrap.after_writes = first < last && accesses[last - 1].writes;
-  draft->gaps[draft->gap_count++] = wrap;
+  add_gap(draft, wrap);
 }
 
 static mr_status make_gaps(struct mr_draft *draft) {
@@ -137,7 +160,11 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
     draft->pages[graph->tensor_count + k] = pages_of(graph->ops[k].scratch_bytes, page_bytes);
     draft->clock[k + 1] = draft->clock[k] + problem->op_seconds[k];
   }
-  status = make_gaps(draft);
+  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
+  status = mr_draft_place(draft);
+  if (status == MR_OK) {
+    status = make_gaps(draft);
+  }
   if (status == MR_OK) {
     status = mr_draft_pack_small(draft);
   }
@@ -147,7 +174,6 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
   uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
   draft->limit_pages =
       device < draft->small_bytes ? 0 : limit_in(device - draft->small_bytes, page_bytes);
-  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
   draft->nvme_limit_units =
       limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
   mr_draft_reset(draft);
@@ -162,6 +188,8 @@ void mr_draft_fini(struct mr_draft *draft) {
   if (draft->liveness.first != NULL) {
     mr_liveness_fini(&draft->liveness);
   }
+  mr_liveness_fini(&draft->host_liveness);
+  free(draft->on_host);
   free(draft->pages);
   free(draft->small_offsets);
   mr_books_fini(&draft->usage);
@@ -221,7 +249,7 @@ bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint3
     return false;
   }
   const struct mr_draft_gap *final = &draft->gaps[end - 1];
-  if (final->wrap && final->decision == MR_DECISION_HOST) {
+  if (draft->on_host[tensor] || (final->wrap && final->decision == MR_DECISION_HOST)) {
     *slot_out = (struct mr_draft_slot){.always = true, .first_gap = first, .last_gap = end - 1};
     *cursor = end;
     return true;
@@ -268,6 +296,7 @@ static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
       final->home_below = true;
     }
     valid[decision] = true;
+    valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;
   }
 }
 
@@ -283,7 +312,9 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
     if (gap->resting) continue;
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
-    draft->link_seconds[in] += sign * mr_draft_move_seconds(draft->problem, in, bytes);
+    if (!gap->final) {
+      draft->link_seconds[in] += sign * mr_draft_move_seconds(draft->problem, in, bytes);
+    }
     if (gap->written) {
       draft->link_seconds[out] += sign * mr_draft_move_seconds(draft->problem, out, bytes);
     }
@@ -322,11 +353,14 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
     bool host = chosen == MR_DECISION_HOST;
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
-    sum += price[in] * mr_draft_move_seconds(draft->problem, in, bytes);
+    if (!gap->final) {
+      sum += price[in] * mr_draft_move_seconds(draft->problem, in, bytes);
+    }
     if (!valid[chosen]) {
       sum += price[out] * mr_draft_move_seconds(draft->problem, out, bytes);
     }
     valid[chosen] = true;
+    valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;
   }
   return sum;
 }
@@ -357,6 +391,9 @@ static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t dec
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
   struct mr_draft_gap *gap = &draft->gaps[index];
   struct mr_draft_gap before = *gap;
+  if (gap->fixed) {
+    return false;
+  }
   decide(draft, gap, decision);
   if (decision == MR_DECISION_KEEP || lower_tiers_fit(draft)) {
     return true;
@@ -370,7 +407,26 @@ bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
 }
 
 void mr_draft_keep(struct mr_draft *draft, uint32_t index) {
-  decide(draft, &draft->gaps[index], MR_DECISION_KEEP);
+  if (!draft->gaps[index].fixed) {
+    decide(draft, &draft->gaps[index], MR_DECISION_KEEP);
+  }
+}
+
+void mr_draft_reset(struct mr_draft *draft) {
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    draft->gaps[i].decision = MR_DECISION_KEEP;
+    draft->gaps[i].written = false;
+    draft->gaps[i].locked = false;
+  }
+  keep_usage(draft);
+  mr_books_clear(&draft->host_usage);
+  memset(draft->link_seconds, 0, sizeof draft->link_seconds);
+  draft->nvme_units = 0;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    if (draft->gaps[i].fixed) {
+      decide(draft, &draft->gaps[i], MR_DECISION_HOST);
+    }
+  }
 }
 
 /* Pages become the tensor's again (own) or free at the ops [from, to). */
@@ -382,7 +438,8 @@ static void edge_add(struct mr_draft *draft, const struct mr_draft_gap *gap, uin
 
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT(release_op > gap->after_op && release_op <= gap->fetch_op);
+  MR_ASSERT(release_op > gap->after_op && release_op <= gap->fetch_op &&
+            release_op <= gap->latest_release_op);
   edge_add(draft, gap, gap->release_op, release_op, true);
   edge_add(draft, gap, release_op, gap->release_op, false);
   gap->release_op = release_op;
@@ -390,7 +447,8 @@ void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t relea
 
 void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT(fetch_op >= gap->release_op && fetch_op <= gap->before_op);
+  MR_ASSERT(fetch_op >= gap->release_op && fetch_op <= gap->before_op &&
+            fetch_op >= gap->earliest_fetch_op);
   edge_add(draft, gap, fetch_op, gap->fetch_op, true);
   edge_add(draft, gap, gap->fetch_op, fetch_op, false);
   gap->fetch_op = fetch_op;

@@ -24,9 +24,16 @@ struct mr_draft_gap {
   uint32_t before_op;  /* g > p, at most p + op_count; unrolled */
   uint32_t release_op; /* e in (p, j]; unrolled, meaningful where evicted */
   uint32_t fetch_op;   /* j in [e, g] */
+  /* Where ops on the host use the tensor inside the gap, it is out before the first and comes back
+   * after the last: e and j go no further than these. Else p + 1 and g. */
+  uint32_t latest_release_op;
+  uint32_t earliest_fetch_op;
   uint8_t decision;
   bool wrap;
-  bool resting;      /* no op touches the tensor: it lies somewhere and never moves */
+  bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
+  bool fixed;        /* sent to the host whatever is decided, for the ops that use it there */
+  bool final;        /* only ops on the host follow: nothing is fetched */
+  bool host_writes;  /* one of the ops on the host inside the gap writes the tensor */
   bool after_writes; /* the access that opens the gap changes the tensor */
   bool written;      /* evicting it needs a move out */
   bool home_below;   /* wrap: the step relies on its copy below from the start, so the tensor may
@@ -37,7 +44,9 @@ struct mr_draft_gap {
 struct mr_draft {
   const struct mr_plan_problem *problem;
   const struct mr_graph *program;
-  struct mr_liveness liveness;
+  bool *on_host;                    /* for each tensor: ops on the host use it there */
+  struct mr_liveness liveness;      /* accesses on the device ... */
+  struct mr_liveness host_liveness; /* ... and on the host */
   uint32_t op_count;
   uint64_t page_bytes;
   uint64_t small_bytes;
@@ -97,7 +106,8 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
 
 /*
  * Decides a gap anew with the widest hole; false (and nothing changed) where the host or NVMe has
- * no room. Keeping always succeeds; whether the device has room is the caller's concern.
+ * no room, or where the gap is fixed. Keeping one that is not fixed always succeeds; whether the
+ * device has room is the caller's concern.
  */
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
@@ -129,6 +139,29 @@ struct mr_draft_slot {
  * more. */
 bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint32_t *cursor,
                         struct mr_draft_slot *slot_out);
+
+/* How ops that can run on the host use a tensor: not so that it could be used there, beside ops on
+ * the device, or alone. */
+enum mr_host_use { MR_HOST_USE_NONE, MR_HOST_USE_SOME, MR_HOST_USE_ALL };
+enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
+                                mr_tensor_id tensor);
+
+/* Takes the accesses on the host, of tensors with on_host, out of the liveness. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_liveness_split(struct mr_liveness *liveness,
+                                            const struct mr_graph *graph, const bool *on_host,
+                                            struct mr_liveness *host_out);
+
+/* The accesses for which a tensor is on the device wherever ops on the host use theirs; none of a
+ * tensor that such an op writes without reading it. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
+                                                  struct mr_liveness *liveness_out);
+
+/* Ops of a plan with an operand on the host. */
+uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan);
+
+/* Fills in on_host, as far as the host has room, and splits the liveness; pages and
+ * host_limit_pages are known. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_place(struct mr_draft *draft);
 
 /* Packs what is below half a page; fills in small_offsets and small_bytes. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_pack_small(struct mr_draft *draft);
@@ -188,6 +221,15 @@ MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t
  */
 MR_CHECK_RESULT mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
                                          struct mr_program_plan *plan, uint64_t *pages_out);
+
+/* Plans with the tensors of problem->on_host there, into a plan that holds its program alone.
+ * MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_plan_make_placed(const struct mr_plan_problem *problem,
+                                              struct mr_program_plan *plan);
+
+/* The same where problem->on_host is given, else for the best tensors. MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_plan_place(const struct mr_plan_problem *problem,
+                                        struct mr_program_plan *plan);
 
 /* Frees what mr_draft_lower and mr_plan_add_waits made. */
 void mr_plan_clear(struct mr_program_plan *plan);

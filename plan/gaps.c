@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gaps of a finished plan, told from its moves: for plans that no draft is behind. A stay that
- * a link brings closes one gap, that before its first access; every other gap is kept.
+ * a link brings closes one gap, that before its first access; every other gap is kept. Uses on the
+ * host lie inside gaps, or after the last one.
  */
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ struct teller {
   uint8_t
       *fetched;  /* for each instance: the decision whose link brings it; MR_DECISION_KEEP: none */
   bool *written; /* for each instance: a link takes it out */
-  uint32_t *stays; /* for each access: its instance */
+  uint32_t *stays;    /* for each access: its instance */
+  uint32_t *host_use; /* for each tensor: the first op that uses it on the host; MR_NO_OP */
 };
 
 static void mark_moves(struct teller *t) {
@@ -34,21 +36,37 @@ static void mark_moves(struct teller *t) {
   }
 }
 
-/* Each access finds its op's operand; an op that reads and writes a tensor has one access. */
+/* The operand that an op has of a tensor. */
+static uint32_t operand_of(const struct mr_program_plan *plan, mr_op_id op_id,
+                           mr_tensor_id tensor) {
+  const struct mr_op *op = &plan->program->ops[op_id];
+  uint32_t at = 0;
+  while ((at < op->input_count ? op->inputs[at] : op->outputs[at - op->input_count]) != tensor) {
+    at++;
+  }
+  return plan->operands[plan->first_operand[op_id] + at];
+}
+
+/* Each access finds its op's operand; an op that reads and writes a tensor has one access. Those on
+ * the host leave the list. */
 static void mark_stays(struct teller *t) {
   const struct mr_program_plan *plan = t->plan;
-  const uint32_t *first = t->liveness.first;
+  uint32_t *first = t->liveness.first;
+  uint32_t next = 0;
+  uint32_t kept = 0;
   for (uint32_t tensor = 0; tensor < plan->program->tensor_count; tensor++) {
-    for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
-      const struct mr_op *op = &plan->program->ops[t->liveness.accesses[i].op];
-      const uint32_t *operands = &plan->operands[plan->first_operand[t->liveness.accesses[i].op]];
-      uint32_t at = 0;
-      while ((at < op->input_count ? op->inputs[at] : op->outputs[at - op->input_count]) !=
-             tensor) {
-        at++;
+    t->host_use[tensor] = MR_NO_OP;
+    for (; next < first[tensor + 1]; next++) {
+      struct mr_access access = t->liveness.accesses[next];
+      uint32_t stay = operand_of(plan, access.op, tensor);
+      if (!plan->instances[stay].on_host) {
+        t->liveness.accesses[kept] = access;
+        t->stays[kept++] = stay;
+      } else if (t->host_use[tensor] == MR_NO_OP) {
+        t->host_use[tensor] = access.op;
       }
-      t->stays[i] = operands[at];
     }
+    first[tensor + 1] = kept;
   }
 }
 
@@ -79,7 +97,23 @@ static void add_gap(struct teller *t, uint32_t opening, uint32_t closing, mr_ten
   plan->gaps[plan->gap_count++] = gap;
 }
 
-/* A persistent tensor that no op touches rests somewhere all the time. */
+/* What does not last is used on the host by its last ops: it left the device before them. */
+static void add_final(struct teller *t, uint32_t last, mr_tensor_id tensor) {
+  struct mr_program_plan *plan = t->plan;
+  const struct mr_instance *stay = &plan->instances[t->stays[last]];
+  plan->gaps[plan->gap_count++] = (struct mr_gap){
+      .tensor = tensor,
+      .after_op = t->liveness.accesses[last].op,
+      .before_op = t->host_use[tensor],
+      .release_op = (stay->last_op + 1) % plan->program->op_count,
+      .fetch_op = t->host_use[tensor],
+      .decision = MR_DECISION_HOST,
+      .written = t->written[t->stays[last]],
+      .final = true,
+  };
+}
+
+/* A persistent tensor that no op on the device touches rests somewhere all the time. */
 static void add_resting(struct teller *t, mr_tensor_id tensor) {
   static const uint8_t decisions[MR_TIER_COUNT] = {MR_DECISION_KEEP, MR_DECISION_HOST,
                                                    MR_DECISION_NVME};
@@ -117,8 +151,11 @@ static void tell_gaps(struct teller *t) {
     for (uint32_t i = first; i + 1 < end; i++) {
       add_gap(t, i, i + 1, tensor);
     }
-    if (!mr_role_is_persistent(program->tensors[tensor].role)) continue;
-    if (first == end) {
+    if (!mr_role_is_persistent(program->tensors[tensor].role)) {
+      if (t->host_use[tensor] != MR_NO_OP) {
+        add_final(t, end - 1, tensor);
+      }
+    } else if (first == end) {
       add_resting(t, tensor);
     } else {
       add_gap(t, end - 1, first, tensor);
@@ -137,11 +174,13 @@ mr_status mr_plan_derive_gaps(struct mr_program_plan *plan) {
   t.fetched = mr_allocate(plan->instance_count, sizeof *t.fetched);
   t.written = mr_allocate(plan->instance_count, sizeof *t.written);
   t.stays = mr_allocate(t.liveness.first[tensors], sizeof *t.stays);
+  t.host_use = mr_allocate(tensors, sizeof *t.host_use);
   free(plan->gaps);
   plan->gap_count = 0;
   plan->gaps = mr_allocate(most, sizeof *plan->gaps);
   status = MR_NO_MEMORY;
-  if (t.fetched != NULL && t.written != NULL && t.stays != NULL && plan->gaps != NULL) {
+  if (t.fetched != NULL && t.written != NULL && t.stays != NULL && t.host_use != NULL &&
+      plan->gaps != NULL) {
     mark_moves(&t);
     mark_stays(&t);
     tell_gaps(&t);
@@ -150,6 +189,7 @@ mr_status mr_plan_derive_gaps(struct mr_program_plan *plan) {
   free(t.fetched);
   free(t.written);
   free(t.stays);
+  free(t.host_use);
   mr_liveness_fini(&t.liveness);
   return status;
 }

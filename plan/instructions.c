@@ -33,7 +33,7 @@ static uint32_t list_moves(const struct mr_draft *draft, mr_link link, struct mo
   uint32_t count = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
-    if (gap->decision != decision || gap->resting || (!fetch && !gap->written)) continue;
+    if (gap->decision != decision || gap->resting || (fetch ? gap->final : !gap->written)) continue;
     uint32_t follows = on_demand ? gap->release_op - 1 : gap->after_op;
     moves[count++] = fetch ? (struct move){gap->fetch_op % n, gap->before_op - gap->fetch_op, i}
                            : (struct move){follows, gap->release_op - follows, i};
@@ -81,11 +81,24 @@ static void add_born(struct mr_lowering *l, struct mr_instruction *run, uint32_t
   }
 }
 
+/* The instance of one operand; the cursors follow each tensor's accesses on the device. */
+static uint32_t operand_at(const struct mr_lowering *l, uint32_t op_id, mr_tensor_id t,
+                           uint32_t *cursor) {
+  const struct mr_liveness *liveness = &l->draft->liveness;
+  if (l->host_stay[t] != MR_NO_INSTANCE &&
+      (l->draft->program->ops[op_id].flags & MR_OP_HOST_CAPABLE) != 0) {
+    return l->host_stay[t];
+  }
+  while (liveness->accesses[liveness->first[t] + cursor[t]].op < op_id) {
+    cursor[t]++;
+  }
+  return l->stay_of_access[liveness->first[t] + cursor[t]];
+}
+
 static void add_run(struct mr_lowering *l, uint32_t op_id, uint32_t *cursor, uint32_t scratch) {
   const struct mr_draft *draft = l->draft;
   struct mr_program_plan *plan = l->plan;
   const struct mr_op *op = &draft->program->ops[op_id];
-  const struct mr_liveness *liveness = &draft->liveness;
   struct mr_instruction *run = &plan->instructions[MR_QUEUE_COMPUTE][op_id];
   uint32_t *operands = &plan->operands[plan->first_operand[op_id]];
   *run = (struct mr_instruction){.op = op_id,
@@ -96,11 +109,7 @@ static void add_run(struct mr_lowering *l, uint32_t op_id, uint32_t *cursor, uin
   for (uint32_t i = 0; i < op->input_count + op->output_count; i++) {
     bool input = i < op->input_count;
     mr_tensor_id t = input ? op->inputs[i] : op->outputs[i - op->input_count];
-    uint32_t first = liveness->first[t];
-    while (liveness->accesses[first + cursor[t]].op < op_id) {
-      cursor[t]++;
-    }
-    operands[i] = l->stay_of_access[first + cursor[t]];
+    operands[i] = operand_at(l, op_id, t, cursor);
     bool born = cursor[t] == 0 && !input && !mr_role_is_persistent(draft->program->tensors[t].role);
     if (born) {
       add_born(l, run, operands[i]);
@@ -131,6 +140,7 @@ static mr_status add_compute(struct mr_lowering *l) {
     plan->compute_seconds += l->draft->problem->op_seconds[k];
   }
   free(cursor);
+  plan->host_op_count = mr_plan_count_host_ops(plan);
   return MR_OK;
 }
 

@@ -111,7 +111,7 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
     before = add_long_stay(l, t, birth, gaps[first].release_op - 1, false);
     set_stay(l, t, 0, first - begin, before);
   }
-  for (uint32_t gap = first; gap < end;) {
+  for (uint32_t gap = first; gap < end && !gaps[gap].final;) {
     uint32_t next = next_evicted(draft, t, gap + 1);
     uint32_t stop = next;
     uint32_t turn = 0;
@@ -153,9 +153,17 @@ static void add_scratch(struct mr_lowering *l, uint32_t op) {
   (void)add_stay(l, instance, &item);
 }
 
+/* The place on the host for the ops that use the tensor there; its slot is known later. */
+static uint32_t add_host_stay(struct mr_lowering *l, mr_tensor_id t) {
+  struct mr_instance instance = {
+      .tensor = t, .bytes = l->draft->program->tensors[t].bytes, .always = true, .on_host = true};
+  return add_stay(l, instance, &(struct mr_colour_item){.always = true});
+}
+
 static void add_all_stays(struct mr_lowering *l) {
   const struct mr_draft *draft = l->draft;
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    l->host_stay[t] = draft->on_host[t] ? add_host_stay(l, t) : MR_NO_INSTANCE;
     if (next_evicted(draft, t, draft->first_gap[t]) == draft->first_gap[t + 1]) {
       add_single_stay(l, t);
     } else {
@@ -221,6 +229,9 @@ static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
           l->slot_of_gap[i] = index;
         }
       }
+      if (draft->on_host[t]) {
+        plan->instances[l->host_stay[t]].slot = index;
+      }
     }
   }
 }
@@ -280,7 +291,7 @@ static void add_homes(struct mr_lowering *l) {
     plan->homes[t] = (struct mr_home){MR_TIER_DEVICE, MR_NO_INSTANCE, MR_NO_SLOT};
   }
   for (uint32_t i = 0; i < plan->instance_count; i++) {
-    if (plan->instances[i].always) {
+    if (plan->instances[i].always && !plan->instances[i].on_host) {
       plan->homes[plan->instances[i].tensor].instance = i;
     }
   }
@@ -311,7 +322,8 @@ static void add_gaps(struct mr_lowering *l) {
                                        .release_op = kept ? 0 : gap->release_op % n,
                                        .fetch_op = kept ? 0 : gap->fetch_op % n,
                                        .decision = gap->decision,
-                                       .written = gap->written};
+                                       .written = gap->written,
+                                       .final = gap->final};
   }
 }
 
@@ -322,15 +334,16 @@ static mr_status allocate(struct mr_lowering *l) {
   uint64_t stays = (uint64_t)tensors + draft->gap_count + draft->op_count;
   l->items = mr_allocate(stays, sizeof *l->items);
   l->stay_of_access = mr_allocate(draft->liveness.first[tensors], sizeof *l->stay_of_access);
+  l->host_stay = mr_allocate(tensors, sizeof *l->host_stay);
   l->slot_of_gap = mr_allocate(draft->gap_count, sizeof *l->slot_of_gap);
   plan->instances = mr_allocate(stays, sizeof *plan->instances);
   plan->slots = mr_allocate(draft->gap_count, sizeof *plan->slots);
   plan->extents = mr_allocate(tensors, sizeof *plan->extents);
   plan->gaps = mr_allocate(draft->gap_count, sizeof *plan->gaps);
   plan->homes = mr_allocate(tensors, sizeof *plan->homes);
-  bool failed = l->items == NULL || l->stay_of_access == NULL || l->slot_of_gap == NULL ||
-                plan->instances == NULL || plan->slots == NULL || plan->extents == NULL ||
-                plan->gaps == NULL || plan->homes == NULL;
+  bool failed = l->items == NULL || l->stay_of_access == NULL || l->host_stay == NULL ||
+                l->slot_of_gap == NULL || plan->instances == NULL || plan->slots == NULL ||
+                plan->extents == NULL || plan->gaps == NULL || plan->homes == NULL;
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
@@ -362,6 +375,7 @@ mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
   mr_status status = lower(&l, page_limit, pages_out);
   free(l.items);
   free(l.stay_of_access);
+  free(l.host_stay);
   free(l.slot_of_gap);
   if (status != MR_OK || *pages_out > page_limit) {
     mr_plan_clear(plan);

@@ -9,7 +9,8 @@ struct mr_lowering {
   const struct mr_draft *draft;
   struct mr_program_plan *plan;
   struct mr_colour_item *items; /* for each instance; page_count 0: small */
-  uint32_t *stay_of_access;     /* for each access of the liveness: its instance */
+  uint32_t *stay_of_access;     /* for each access on the device: its instance */
+  uint32_t *host_stay;          /* for each tensor: its instance on the host; MR_NO_INSTANCE */
   uint32_t *slot_of_gap;        /* for each gap: its host slot or extent */
 };
 

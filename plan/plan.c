@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/bound.h"
 #include "plan/draft.h"
 
 #define LEAST_PAGE_BYTES   (4 * MR_KIB)
@@ -213,7 +212,6 @@ static uint64_t least_pages(struct mr_draft *draft) {
 static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_bytes,
                           struct mr_program_plan *plan, bool *fits_out, uint64_t *least_bytes_out) {
   struct mr_draft draft;
-  double bound = 0;
   *fits_out = false;
   mr_status status = mr_draft_init(&draft, problem, page_bytes);
   if (status != MR_OK) {
@@ -225,18 +223,9 @@ static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_b
   if (*least_bytes_out <= problem->budget_bytes[MR_TIER_DEVICE]) {
     status = make_within(&draft, draft.limit_pages, plan, fits_out);
   }
-  struct mr_bound bound_of;
-  if (status == MR_OK) {
-    status = mr_bound_init(&bound_of, problem, &draft.liveness);
-  }
-  if (status == MR_OK) {
-    status = mr_bound_seconds(&bound_of, problem->budget_bytes, &bound);
-    mr_bound_fini(&bound_of);
-  }
   plan->page_bytes = page_bytes;
   plan->small_bytes = draft.small_bytes;
   plan->footprint_bytes = footprint;
-  plan->bound_seconds = bound;
   mr_draft_fini(&draft);
   return status;
 }
@@ -338,7 +327,7 @@ static mr_status refuse(const struct mr_plan_problem *problem, const struct page
 
 /* The largest pages are used with which the budget is not below what the device needs at least;
  * smaller ones would not help where a lower tier is short. */
-static mr_status make(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
+mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
   struct page_choice choices[MOST_PAGE_SIZES];
   uint32_t choice_count = list_pages(problem, choices);
   uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
@@ -372,7 +361,10 @@ mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
     return MR_NO_MEMORY;
   }
   plan->program = problem->program;
-  status = make(problem, plan);
+  status = mr_plan_place(problem, plan);
+  if (status == MR_OK) {
+    status = mr_program_plan_bound(problem, &plan->bound_seconds);
+  }
   if (status != MR_OK) {
     mr_program_plan_destroy(plan);
     return status;

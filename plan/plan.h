@@ -29,6 +29,13 @@
  * Clean copies. A tensor that was fetched and not written since has a valid copy below, so evicting
  * it again is free: no instruction. Its slot or extent stays its own until the next write.
  *
+ * Ops on the host. An op whose bytes outweigh its arithmetic (MR_OP_HOST_CAPABLE: an optimizer's
+ * update) may use tensors where they rest, in the host tier. Such a tensor has one host slot for
+ * good, and the op's operand is an instance that is that slot. What only such ops use never moves;
+ * for others, a gap between two uses on the device is longer by the uses on the host inside it, and
+ * is sent to the host: out before the first of them, back after the last. plan/place.c chooses the
+ * tensors; the ops keep their place on the compute queue, beside operands on the device.
+ *
  * Small tensors (below half a page) never move: they and small scratch live in the small arena,
  * packed by offset over their lifetimes, which only the compute queue touches. Inputs never move
  * either.
@@ -73,9 +80,13 @@ struct mr_plan_problem {
   bool bound_any_recompute;
   uint32_t search_rounds; /* bound of the local search; 0: the first feasible plan */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
+  /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
+   * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
+   * the tensors. */
+  const bool *on_host;
 };
 
-/* One stay on the device. */
+/* One stay on the device, or a tensor's place on the host for the ops that use it there. */
 struct mr_instance {
   mr_tensor_id tensor; /* MR_NO_TENSOR: scratch of first_op */
   uint64_t bytes;
@@ -85,7 +96,9 @@ struct mr_instance {
   bool small;
   uint64_t small_offset; /* in the small arena; small alone */
   uint32_t first_page;   /* pages[first_page .. first_page + page_count) are its pages in order */
-  uint32_t page_count;   /* 0 where small */
+  uint32_t page_count;   /* 0 where small, and on the host */
+  bool on_host;          /* it is the host slot itself: always there, its pages side by side */
+  uint32_t slot;         /* on_host alone */
 };
 
 struct mr_wait {
@@ -145,6 +158,7 @@ struct mr_gap {
   uint32_t fetch_op;   /* j; keep: 0 */
   uint8_t decision;
   bool written; /* evicting costs a move out (not clean) */
+  bool final;   /* the last use is on the host, by op g: nothing is fetched */
 };
 
 struct mr_program_plan {
@@ -168,7 +182,8 @@ struct mr_program_plan {
 
   struct mr_instance *instances;
   uint32_t instance_count;
-  uint32_t *pages; /* device page numbers of the instances, ascending offset within each */
+  uint32_t host_op_count; /* ops with an operand on the host */
+  uint32_t *pages;        /* device page numbers of the instances, ascending offset within each */
   uint32_t page_entry_count;
   uint32_t *host_pages;
   uint32_t host_page_entry_count;

@@ -83,6 +83,8 @@ static void print_stays(FILE *out, const struct mr_program_plan *plan) {
     fprintf(out, ",%u,%u,%d,%d,%" PRIu64 ",", stay->first_op, stay->last_op, stay->always,
             stay->small, stay->small_offset);
     print_list(out, plan->pages + stay->first_page, stay->page_count);
+    fprintf(out, ",");
+    print_index(out, stay->on_host ? stay->slot : MR_NO_SLOT);
     fprintf(out, "]");
   }
   fprintf(out, "]");

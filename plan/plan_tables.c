@@ -101,9 +101,11 @@ static bool read_instance(struct loader *l, const json_t *row, struct mr_instanc
       !mr_plan_text_bool(json_array_get(row, 3), &stay->always) ||
       !mr_plan_text_bool(json_array_get(row, 4), &stay->small) ||
       !mr_plan_text_u64(json_array_get(row, 5), INT64_MAX, &stay->small_offset) ||
-      !append_list(json_array_get(row, 6), plan->pages, &plan->page_entry_count)) {
+      !append_list(json_array_get(row, 6), plan->pages, &plan->page_entry_count) ||
+      !mr_plan_text_index(json_array_get(row, 7), &stay->slot)) {
     return false;
   }
+  stay->on_host = stay->slot != MR_NO_SLOT;
   bool scratch = stay->tensor == MR_NO_TENSOR;
   if (scratch ? stay->first_op >= program->op_count : stay->tensor >= program->tensor_count) {
     return false;
@@ -128,11 +130,11 @@ static mr_status read_instances(struct loader *l) {
   }
   for (uint32_t i = 0; i < count; i++) {
     struct mr_instance *stay = &plan->instances[i];
-    const json_t *row = next_row(l, table, i, 7);
+    const json_t *row = next_row(l, table, i, 8);
     uint64_t end = 0;
     if (row == NULL || !read_instance(l, row, stay) ||
         !mr_add_u64(stay->small_offset, stay->bytes, &end)) {
-      return refuse_row(l, "no tensor, ops, two flags, offset and pages");
+      return refuse_row(l, "no tensor, ops, two flags, offset, pages and slot");
     }
     plan->small_bytes = stay->small ? mr_max_u64(plan->small_bytes, end) : plan->small_bytes;
     plan->instance_count++;
@@ -391,6 +393,7 @@ static mr_status check_needs(const struct loader *l) {
 }
 
 static void sum_queues(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
+  plan->host_op_count = mr_plan_count_host_ops(plan);
   for (uint32_t k = 0; k < plan->program->op_count; k++) {
     plan->compute_seconds += problem->op_seconds[k];
     uint64_t bytes = mr_op_working_bytes(plan->program, k, 1);

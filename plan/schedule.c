@@ -68,6 +68,10 @@ static bool moves(const struct mr_draft_gap *gap) {
   return gap->decision != MR_DECISION_KEEP && !gap->resting;
 }
 
+static bool comes_back(const struct mr_draft_gap *gap) {
+  return moves(gap) && !gap->final;
+}
+
 static void index_opens(struct sweep *sweep) {
   const struct mr_draft *draft = sweep->draft;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
@@ -99,7 +103,7 @@ static void index_fetches(struct sweep *sweep, uint32_t *starts) {
     }
     for (uint32_t i = 0; i < draft->gap_count; i++) {
       const struct mr_draft_gap *gap = &draft->gaps[i];
-      starts[gap->before_op % sweep->n + 1] += moves(gap) && gap->decision == decision;
+      starts[gap->before_op % sweep->n + 1] += comes_back(gap) && gap->decision == decision;
     }
     for (uint32_t k = 0; k < sweep->n; k++) {
       sweep->needed[k] += starts[k + 1];
@@ -108,7 +112,7 @@ static void index_fetches(struct sweep *sweep, uint32_t *starts) {
     sweep->fetch[lane].count = starts[sweep->n];
     for (uint32_t i = 0; i < draft->gap_count; i++) {
       const struct mr_draft_gap *gap = &draft->gaps[i];
-      if (moves(gap) && gap->decision == decision) {
+      if (comes_back(gap) && gap->decision == decision) {
         sweep->fetch[lane].gaps[starts[gap->before_op % sweep->n]++] = i;
       }
     }
@@ -188,6 +192,9 @@ static bool extend_tail(struct sweep *sweep, uint32_t index) {
   struct mr_draft *draft = sweep->draft;
   struct mr_draft_gap *gap = &draft->gaps[index];
   uint32_t release = gap->after_op + (uint32_t)(sweep->op + 1 - sweep->opened_at[index]);
+  if (release > gap->latest_release_op) {
+    return false;
+  }
   if (draft->line_only && gap->wrap && release > sweep->n) {
     return true; /* the hazards of its pages hold back whoever takes them */
   }
@@ -267,7 +274,8 @@ static bool claim(struct sweep *sweep, uint32_t index, uint64_t needed_at, uint6
   }
   uint32_t fetch = gap->before_op - (uint32_t)ahead;
   bool stays_below = gap->wrap && (draft->line_only || gap->home_below);
-  if (fetch > gap->fetch_op || (stays_below && fetch < sweep->n) ||
+  if (fetch > gap->fetch_op || fetch < gap->earliest_fetch_op ||
+      (stays_below && fetch < sweep->n) ||
       !mr_draft_has_room(draft, fetch, gap->fetch_op, draft->pages[gap->tensor])) {
     return false;
   }

@@ -63,8 +63,20 @@ static uint32_t boundary_find(const struct mr_verifier *v, uint64_t offset) {
   return low;
 }
 
+static struct mr_verify_place slot_place(const struct mr_verifier *v, uint32_t number) {
+  const struct mr_slot *slot = &v->plan->slots[number];
+  return (struct mr_verify_place){
+      .base = v->host_base,
+      .numbers = &v->plan->host_pages[slot->first_page],
+      .count = slot->page_count,
+  };
+}
+
 static struct mr_verify_place instance_place(const struct mr_verifier *v, uint32_t number) {
   const struct mr_instance *instance = &v->plan->instances[number];
+  if (instance->on_host) {
+    return slot_place(v, instance->slot);
+  }
   if (!instance->small) {
     return (struct mr_verify_place){
         .numbers = &v->plan->pages[instance->first_page],
@@ -77,15 +89,6 @@ static struct mr_verify_place instance_place(const struct mr_verifier *v, uint32
       .base = v->small_base + first,
       .boundaries = &v->boundaries[first],
       .count = end - first,
-  };
-}
-
-static struct mr_verify_place slot_place(const struct mr_verifier *v, uint32_t number) {
-  const struct mr_slot *slot = &v->plan->slots[number];
-  return (struct mr_verify_place){
-      .base = v->host_base,
-      .numbers = &v->plan->host_pages[slot->first_page],
-      .count = slot->page_count,
   };
 }
 
@@ -209,12 +212,18 @@ static uint32_t place_version(const struct mr_verifier *v, const struct mr_verif
   return version;
 }
 
+/* Small instances and those on the host are always in their place: nobody else gets their bytes, or
+ * the proof of order and content finds out. */
+static bool is_bound(const struct mr_instance *instance) {
+  return !instance->small && !instance->on_host;
+}
+
 /* Binds an instance: its pages get a new owner, and what they held is gone. */
 static mr_status replay_birth(struct mr_verifier *v, const struct mr_verify_actor *actor,
                               uint32_t number) {
   const struct mr_instance *born = &v->plan->instances[number];
   struct mr_verify_place place = instance_place(v, number);
-  for (uint32_t k = 0; !born->small && k < place.count; k++) {
+  for (uint32_t k = 0; is_bound(born) && k < place.count; k++) {
     struct mr_verify_location *location = &v->locations[place_location(&place, k)];
     if (location->owner == number) {
       continue;
@@ -243,7 +252,7 @@ static mr_status check_owner(const struct mr_verifier *v, const struct mr_verify
                              uint32_t number) {
   const struct mr_instance *instance = &v->plan->instances[number];
   struct mr_verify_place place = instance_place(v, number);
-  for (uint32_t k = 0; !instance->small && k < place.count; k++) {
+  for (uint32_t k = 0; is_bound(instance) && k < place.count; k++) {
     uint32_t owner = v->locations[place_location(&place, k)].owner;
     if (owner != number) {
       return mr_verify_actor_fault(
@@ -370,7 +379,8 @@ static mr_status owners_start(struct mr_verifier *v) {
                 v->plan->homes[instance->tensor].tier == MR_TIER_DEVICE &&
                 v->plan->homes[instance->tensor].instance == i;
     struct mr_verify_place place = instance_place(v, i);
-    for (uint32_t k = 0; (instance->always || home) && !instance->small && k < place.count; k++) {
+    bool starts = (instance->always || home) && is_bound(instance);
+    for (uint32_t k = 0; starts && k < place.count; k++) {
       struct mr_verify_location *location = &v->locations[place_location(&place, k)];
       if (location->owner != MR_NO_INSTANCE) {
         return mr_verify_plan_fault("device page %u belongs to instances %u and %u at the start",

@@ -133,6 +133,31 @@ static mr_status check_page_list(struct mr_verifier *v, const struct page_list *
   return MR_OK;
 }
 
+/* A place on the host for ops: a slot of the tensor that is always its own, at addresses side by
+ * side. Slots are checked before. */
+static mr_status check_host_instance(const struct mr_verifier *v, uint32_t number) {
+  const struct mr_program_plan *plan = v->plan;
+  const struct mr_instance *instance = &plan->instances[number];
+  bool good = instance->tensor != MR_NO_TENSOR && instance->always && !instance->small &&
+              instance->page_count == 0 && instance->slot < plan->slot_count &&
+              plan->slots[instance->slot].tensor == instance->tensor &&
+              plan->slots[instance->slot].always;
+  if (!good) {
+    return mr_verify_plan_fault("instance %u of %s is on the host, but not a slot of it for good",
+                                number, mr_verify_tensor_name(v, instance->tensor));
+  }
+  const struct mr_slot *slot = &plan->slots[instance->slot];
+  const uint32_t *pages = &plan->host_pages[slot->first_page];
+  for (uint32_t k = 1; k < slot->page_count; k++) {
+    if (pages[k] != pages[0] + k) {
+      return mr_verify_plan_fault("slot %u of %s is used by ops, but page %u is not beside %u",
+                                  instance->slot, mr_verify_tensor_name(v, slot->tensor), pages[k],
+                                  pages[k - 1]);
+    }
+  }
+  return MR_OK;
+}
+
 static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_instance *instance = &plan->instances[number];
@@ -153,6 +178,9 @@ static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
     return mr_verify_plan_fault(
         "instance %u has %llu bytes, %s has %llu", number, (unsigned long long)instance->bytes,
         mr_verify_tensor_name(v, instance->tensor), (unsigned long long)bytes);
+  }
+  if (instance->on_host) {
+    return check_host_instance(v, number);
   }
   if (!instance->small) {
     return check_page_list(v, &(struct page_list){
@@ -233,7 +261,7 @@ static mr_status check_home(const struct mr_verifier *v, mr_tensor_id tensor) {
   bool round = true;
   if (home->tier == MR_TIER_DEVICE && home->instance < plan->instance_count) {
     const struct mr_instance *instance = &plan->instances[home->instance];
-    found = instance->tensor;
+    found = instance->on_host ? MR_NO_TENSOR : instance->tensor;
     round = instance->always || instance->last_op < instance->first_op;
   } else if (home->tier == MR_TIER_HOST && home->slot < plan->slot_count) {
     const struct mr_slot *slot = &plan->slots[home->slot];
@@ -257,11 +285,11 @@ static mr_status check_home(const struct mr_verifier *v, mr_tensor_id tensor) {
 
 mr_status mr_verify_stays(struct mr_verifier *v) {
   mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < v->plan->instance_count; i++) {
-    status = check_instance(v, i);
-  }
   for (uint32_t i = 0; status == MR_OK && i < v->plan->slot_count; i++) {
     status = check_slot(v, i);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < v->plan->instance_count; i++) {
+    status = check_instance(v, i);
   }
   if (status == MR_OK) {
     status = check_extents(v);
@@ -296,10 +324,10 @@ static mr_status check_waits(const struct mr_verifier *v, const struct mr_verify
     return mr_verify_actor_fault(v, actor, "births outside the list of %u", plan->birth_count);
   }
   for (uint32_t i = 0; i < instruction->birth_count; i++) {
-    if (plan->births[instruction->first_birth + i] >= plan->instance_count) {
-      return mr_verify_actor_fault(v, actor, "birth of instance %u of %u",
-                                   plan->births[instruction->first_birth + i],
-                                   plan->instance_count);
+    uint32_t born = plan->births[instruction->first_birth + i];
+    if (born >= plan->instance_count || plan->instances[born].on_host) {
+      return mr_verify_actor_fault(v, actor, "birth of instance %u of %u, or it is on the host",
+                                   born, plan->instance_count);
     }
   }
   return MR_OK;
@@ -319,10 +347,11 @@ static mr_status check_move(const struct mr_verifier *v, const struct mr_verify_
         instruction->needed_by, instruction->instance, instruction->slot);
   }
   const struct mr_instance *instance = &plan->instances[instruction->instance];
-  if (instance->tensor == MR_NO_TENSOR || instance->small ||
+  if (instance->tensor == MR_NO_TENSOR || instance->small || instance->on_host ||
       v->graph->tensors[instance->tensor].role == MR_INPUT) {
     return mr_verify_actor_fault(v, actor,
-                                 "instance %u is scratch, small or an input and must not move",
+                                 "instance %u is scratch, small, an input or on the host and must "
+                                 "not move",
                                  instruction->instance);
   }
   mr_tensor_id below =
@@ -374,7 +403,8 @@ static mr_status check_operands(const struct mr_verifier *v, const struct mr_ver
     }
     const struct mr_instance *instance =
         operands[i] < plan->instance_count ? &plan->instances[operands[i]] : NULL;
-    if (instance == NULL || instance->tensor != wanted ||
+    bool barred = instance != NULL && instance->on_host && (op->flags & MR_OP_HOST_CAPABLE) == 0;
+    if (instance == NULL || instance->tensor != wanted || barred ||
         (wanted == MR_NO_TENSOR && instance->first_op != actor->index) ||
         !mr_verify_covers(instance, actor->index)) {
       return mr_verify_actor_fault(v, actor,

@@ -185,6 +185,12 @@ static void walk_move(struct walker *w, uint32_t queue, const struct mr_instruct
   access_history(w, &w->instances[move->instance], queue, fetch);
 }
 
+/* What is known of an instance: on the host, of its slot. */
+static struct history *history_of(struct walker *w, uint32_t number) {
+  const struct mr_instance *instance = &w->plan->instances[number];
+  return instance->on_host ? &w->slots[instance->slot] : &w->instances[number];
+}
+
 static bool writes_operand(const struct mr_op *op, uint32_t operand) {
   if (operand >= op->input_count) {
     return true;
@@ -206,7 +212,7 @@ static void walk_run(struct walker *w, const struct mr_instruction *run) {
   }
   for (uint32_t i = 0; i <= op->input_count + op->output_count; i++) {
     if (operands[i] != MR_NO_INSTANCE && !plan->instances[operands[i]].small) {
-      access_history(w, &w->instances[operands[i]], MR_QUEUE_COMPUTE, writes_operand(op, i));
+      access_history(w, history_of(w, operands[i]), MR_QUEUE_COMPUTE, writes_operand(op, i));
     }
   }
 }

@@ -63,6 +63,10 @@ enum {
   MR_OP_REPEATABLE = 1u << 0,
   /* Skipped in an evaluation step: backward passes and updates. */
   MR_OP_TRAIN_ONLY = 1u << 1,
+  /* The callback of MR_BACKEND_CPU may get operands that lie in the host tier, so that tensors
+   * which it alone uses need not come to the device: for ops that move more bytes than they
+   * compute, such as an optimizer's updates. */
+  MR_OP_HOST_CAPABLE = 1u << 2,
 };
 
 typedef enum mr_step_mode {
@@ -73,9 +77,9 @@ typedef enum mr_step_mode {
 
 /*
  * What an op's callback gets. `inputs` and `outputs` are in the order of the description, on the
- * device, 64-byte aligned and valid during the call alone; an in-place tensor has the same address
- * in both. `scratch` has scratch_bytes bytes of undefined content, 64-byte aligned, NULL where none
- * was asked for.
+ * device (or on the host: MR_OP_HOST_CAPABLE), 64-byte aligned and valid during the call alone; an
+ * in-place tensor has the same address in both. `scratch` has scratch_bytes bytes of undefined
+ * content, 64-byte aligned, NULL where none was asked for.
  */
 struct mr_op_call {
   const void *attributes;

@@ -141,12 +141,24 @@ static void event_add(struct judge *j, uint32_t node, uint32_t location, bool wr
   j->events[j->event_count++] = (struct event){location, node, writes};
 }
 
+static void slot_events(struct judge *j, uint32_t node, uint32_t number, bool writes) {
+  const struct mr_slot *slot = &j->plan->slots[number];
+  for (uint32_t k = 0; k < slot->page_count; k++) {
+    event_add(j, node, j->plan->device_page_count + j->plan->host_pages[slot->first_page + k],
+              writes);
+  }
+}
+
 static void instance_events(struct judge *j, uint32_t node, uint32_t number, bool writes) {
-  if (number != MR_NO_INSTANCE) {
-    const struct mr_instance *instance = &j->plan->instances[number];
-    for (uint32_t k = 0; k < instance->page_count; k++) {
-      event_add(j, node, j->plan->pages[instance->first_page + k], writes);
-    }
+  if (number == MR_NO_INSTANCE) {
+    return;
+  }
+  const struct mr_instance *instance = &j->plan->instances[number];
+  if (instance->on_host) {
+    slot_events(j, node, instance->slot, writes);
+  }
+  for (uint32_t k = 0; k < instance->page_count; k++) {
+    event_add(j, node, j->plan->pages[instance->first_page + k], writes);
   }
 }
 
@@ -164,15 +176,12 @@ static void node_events(struct judge *j, uint32_t node, uint32_t queue, uint32_t
   bool fetch =
       queue == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE) || queue == MR_QUEUE_OF(MR_LINK_NVME_READ);
   instance_events(j, node, instruction->instance, fetch);
-  uint32_t host_base = plan->device_page_count;
   if (overlaps(queue)) {
-    event_add(j, node, host_base + plan->host_page_count + instruction->slot, !fetch);
+    uint32_t extents = plan->device_page_count + plan->host_page_count;
+    event_add(j, node, extents + instruction->slot, !fetch);
     return;
   }
-  const struct mr_slot *slot = &plan->slots[instruction->slot];
-  for (uint32_t k = 0; k < slot->page_count; k++) {
-    event_add(j, node, host_base + plan->host_pages[slot->first_page + k], !fetch);
-  }
+  slot_events(j, node, instruction->slot, !fetch);
 }
 
 static bool knows(const struct judge *j, uint32_t later, uint32_t earlier) {
@@ -213,8 +222,11 @@ bool plan_is_ordered(const struct mr_program_plan *plan) {
   uint64_t limit = 0;
   for (mr_op_id k = 0; k < plan->program->op_count; k++) {
     for (uint32_t i = plan->first_operand[k]; i < plan->first_operand[k + 1]; i++) {
-      limit +=
-          plan->operands[i] == MR_NO_INSTANCE ? 0 : plan->instances[plan->operands[i]].page_count;
+      const struct mr_instance *instance =
+          plan->operands[i] == MR_NO_INSTANCE ? NULL : &plan->instances[plan->operands[i]];
+      if (instance != NULL) {
+        limit += instance->on_host ? plan->slots[instance->slot].page_count : instance->page_count;
+      }
     }
   }
   limit += (j.step_count - plan->program->op_count) * longest;
@@ -369,6 +381,38 @@ static void mutate_pages(struct mutation *m) {
   }
 }
 
+/* A place on the host that is another tensor's, not for good, on the device after all, or not in
+ * one piece. */
+static void mutate_host_places(const struct mutation *m) {
+  for (uint32_t i = 0; i < m->plan->instance_count; i++) {
+    const struct mr_instance *instance = &m->plan->instances[i];
+    if (!instance->on_host) continue;
+    const struct mr_slot *slot = &m->plan->slots[instance->slot];
+    struct mr_program_plan *mutant = plan_copy(m->plan);
+    mutant->instances[i].slot = (instance->slot + 1) % m->plan->slot_count;
+    bool same = mutant->instances[i].slot == instance->slot;
+    if (same) {
+      plan_copy_free(mutant);
+    } else {
+      expect_refused(m, mutant, "another slot for instance", i);
+    }
+    mutant = plan_copy(m->plan);
+    mutant->slots[instance->slot].always = false;
+    expect_refused(m, mutant, "a slot for a while for instance", i);
+    mutant = plan_copy(m->plan);
+    mutant->instances[i].on_host = false;
+    expect_refused(m, mutant, "no place on the host for instance", i);
+    if (slot->page_count > 1) {
+      mutant = plan_copy(m->plan);
+      uint32_t *pages = &mutant->host_pages[slot->first_page];
+      uint32_t first = pages[0];
+      pages[0] = pages[1];
+      pages[1] = first;
+      expect_refused(m, mutant, "host pages in disorder for instance", i);
+    }
+  }
+}
+
 static void mutate_operands(struct mutation *m) {
   uint32_t operand_count = m->plan->first_operand[m->plan->program->op_count];
   for (uint32_t draw = 0; draw < 2 * DRAWS && m->plan->instance_count > 1; draw++) {
@@ -491,6 +535,7 @@ void plan_mutate(const struct mr_plan_problem *problem, const struct mr_program_
   m.counts = others;
   mutate_births(&m);
   mutate_pages(&m);
+  mutate_host_places(&m);
   mutate_operands(&m);
   mutate_moves(&m);
   mutate_homes(&m);

@@ -99,7 +99,10 @@ static void add_random_op(struct mr_graph *graph, struct mr_random *random, bool
   inputs[input_count] = MR_NO_TENSOR;
   outputs[output_count] = MR_NO_TENSOR;
   uint64_t scratch = mr_random_below(random, 4) == 0 ? random_bytes(random, most_bytes) : 0;
-  (void)plan_add_op(graph, inputs, outputs, scratch);
+  mr_op_id op = plan_add_op(graph, inputs, outputs, scratch);
+  if (mr_random_below(random, 3) == 0) {
+    graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
+  }
 }
 
 struct mr_graph *plan_random_graph(struct mr_random *random, uint32_t most_ops,
@@ -137,7 +140,7 @@ static void add_update(struct mr_graph *graph, const struct layer *layer, uint32
     mr_tensor_id v = layer->states[2 * i + 1];
     mr_tensor_id inputs[] = {layer->weights[i], layer->gradients[i], m, v, MR_NO_TENSOR};
     mr_tensor_id outputs[] = {layer->weights[i], m, v, MR_NO_TENSOR};
-    (void)plan_add_op(graph, inputs, outputs, 0);
+    graph->ops[plan_add_op(graph, inputs, outputs, 0)].flags |= MR_OP_HOST_CAPABLE;
   }
 }
 

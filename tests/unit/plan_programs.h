@@ -11,12 +11,13 @@ mr_tensor_id plan_add_tensor(struct mr_graph *graph, mr_role role, uint64_t byte
 mr_op_id plan_add_op(struct mr_graph *graph, const mr_tensor_id *inputs,
                      const mr_tensor_id *outputs, uint64_t scratch_bytes);
 
-/* A random program: ops that read, write and change tensors of all roles and sizes. */
+/* A random program: ops that read, write and change tensors of all roles and sizes; some can run on
+ * the host. */
 struct mr_graph *plan_random_graph(struct mr_random *random, uint32_t most_ops,
                                    uint64_t most_bytes);
 
 /* A transformer's step: forward, backward and update of `layers` layers, with `per_layer`
- * parameters each. */
+ * parameters each; updates can run on the host. */
 struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
                                      uint64_t activation_bytes);
 

@@ -173,7 +173,7 @@ static uint64_t check_smallest(struct draw *draw) {
 }
 
 struct tally {
-  uint32_t plans, slower, moved;
+  uint32_t plans, slower, moved, on_host;
   double worst;
 };
 
@@ -189,6 +189,7 @@ static void check_between(struct draw *draw, uint64_t smallest, uint64_t footpri
       check_plan(draw, plan);
       check_same(plan, again);
       tally->plans++;
+      tally->on_host += plan->host_op_count > 0;
       tally->moved +=
           plan->moved_bytes[MR_LINK_HOST_TO_DEVICE] + plan->moved_bytes[MR_LINK_NVME_READ] > 0;
       if (before > 0 && plan->step_seconds > before * 1.001) {
@@ -218,13 +219,46 @@ static void random_plans_hold(void **state) {
     check_between(&draw, smallest, footprint, &tally);
     draw_fini(&draw);
   }
-  print_message("%u plans, %u with moves; %u slower than with less memory, at worst %.3f times\n",
-                tally.plans, tally.moved, tally.slower, tally.worst);
+  print_message(
+      "%u plans, %u with moves, %u with ops on the host; %u slower than with less memory, "
+      "at worst %.3f times\n",
+      tally.plans, tally.moved, tally.on_host, tally.slower, tally.worst);
+  assert_true(rounds < ROUNDS || tally.on_host > 0);
+}
+
+/* Whatever is used on the host, wanted or not, the plan holds. */
+static void forced_places_hold(void **state) {
+  (void)state;
+  uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
+  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS);
+  struct tally tally = {0};
+  for (uint64_t seed = first; seed < first + rounds; seed++) {
+    struct draw draw;
+    struct mr_random random;
+    draw_init(&draw, seed);
+    mr_random_init(&random, seed + 1);
+    uint32_t tensors = mr_graph_tensor_count(draw.graph);
+    bool *on_host = mr_allocate(tensors, sizeof *on_host);
+    assert_non_null(on_host);
+    for (uint32_t t = 0; t < tensors; t++) {
+      on_host[t] = mr_random_below(&random, 3) > 0;
+    }
+    struct mr_program_plan *free_plan = plan_under(&draw, UINT64_MAX);
+    draw.problem.on_host = on_host;
+    check_between(&draw, check_smallest(&draw), free_plan->footprint_bytes, &tally);
+    mr_program_plan_destroy(free_plan);
+    free(on_host);
+    draw_fini(&draw);
+  }
+  print_message("%u plans, %u with moves, %u with ops on the host\n", tally.plans, tally.moved,
+                tally.on_host);
+  assert_true(rounds < ROUNDS || tally.on_host > 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_plans_hold),
+      cmocka_unit_test(forced_places_hold),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which tensors ops on the host are given there. Three plans are compared: none; all that such ops
+ * alone use (an optimizer's states); and, beside those, what the better of the two moves to the
+ * host next to such an op for no gain: parameters that leave after their update, gradients that
+ * leave before it. The faster is taken; of equals the one that moves less, since the machine's
+ * memory is shared by copies and ops whatever the simulator says.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/draft.h"
+
+/* Predictions closer than this part are equal. */
+#define SAME_SECONDS 1e-3
+/* Of the local search while plans are compared. */
+#define TRIAL_ROUNDS 4u
+
+struct placement {
+  struct mr_plan_problem problem; /* of the present trial */
+  struct mr_liveness liveness;
+  bool *chosen; /* for each tensor: in the best plan so far */
+  bool *trial;
+  struct mr_program_plan *best;
+};
+
+static uint64_t moved_bytes(const struct mr_program_plan *plan) {
+  uint64_t total = 0;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    total += plan->moved_bytes[link];
+  }
+  return total;
+}
+
+static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
+  if (a->fits != b->fits) {
+    return a->fits;
+  }
+  if (!a->fits) {
+    return a->smallest_device_bytes < b->smallest_device_bytes;
+  }
+  if (fabs(a->step_seconds - b->step_seconds) > SAME_SECONDS * b->step_seconds) {
+    return a->step_seconds < b->step_seconds;
+  }
+  return moved_bytes(a) < moved_bytes(b);
+}
+
+/* Plans with the trial's tensors on the host and keeps the plan where it is the best so far. */
+static mr_status try_placement(struct placement *p) {
+  struct mr_program_plan plan = {.program = p->problem.program};
+  p->problem.on_host = p->trial;
+  mr_status status = mr_plan_make_placed(&p->problem, &plan);
+  if (status == MR_OK && is_better(&plan, p->best)) {
+    plan.footprint_bytes = p->best->footprint_bytes;
+    mr_plan_clear(p->best);
+    *p->best = plan;
+    memcpy(p->chosen, p->trial, p->liveness.tensor_count * sizeof *p->chosen);
+  } else {
+    mr_plan_clear(&plan);
+  }
+  return status;
+}
+
+static bool add_uses(struct placement *p, enum mr_host_use use) {
+  bool any = false;
+  for (uint32_t t = 0; t < p->liveness.tensor_count; t++) {
+    p->trial[t] = mr_host_use_of(p->problem.program, &p->liveness, t) == use;
+    any = any || p->trial[t];
+  }
+  return any;
+}
+
+/*
+ * Adds to what was chosen the tensors whose moves the best plan would save by using them on the
+ * host: those that last and leave for the host after such a use, others that leave before it.
+ */
+static bool add_movers(struct placement *p) {
+  const struct mr_graph *graph = p->problem.program;
+  bool any = false;
+  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
+  for (uint32_t i = 0; i < p->best->gap_count; i++) {
+    const struct mr_gap *gap = &p->best->gaps[i];
+    if (gap->decision != MR_DECISION_HOST || p->trial[gap->tensor] ||
+        mr_host_use_of(graph, &p->liveness, gap->tensor) != MR_HOST_USE_SOME) {
+      continue;
+    }
+    bool lasts = mr_role_is_persistent(graph->tensors[gap->tensor].role);
+    mr_op_id beside = lasts ? gap->after_op : gap->before_op;
+    mr_op_id other = lasts ? gap->before_op : gap->after_op;
+    if ((graph->ops[beside].flags & MR_OP_HOST_CAPABLE) != 0 &&
+        (graph->ops[other].flags & MR_OP_HOST_CAPABLE) == 0) {
+      p->trial[gap->tensor] = true;
+      any = true;
+    }
+  }
+  return any;
+}
+
+static mr_status improve(struct placement *p) {
+  mr_status status = add_uses(p, MR_HOST_USE_ALL) ? try_placement(p) : MR_OK;
+  if (status == MR_OK && p->best->fits && add_movers(p)) {
+    status = try_placement(p);
+  }
+  return status;
+}
+
+/* The plan with nothing on the host, then what is better, searched in full. */
+static mr_status choose(struct placement *p, uint32_t search_rounds) {
+  p->problem.on_host = p->trial;
+  mr_status status = mr_plan_make_placed(&p->problem, p->best);
+  bool moves = !p->best->fits || moved_bytes(p->best) > 0;
+  if (status != MR_OK || !moves) {
+    return status;
+  }
+  status = improve(p);
+  if (status != MR_OK || search_rounds <= TRIAL_ROUNDS || !p->best->fits) {
+    return status;
+  }
+  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
+  p->problem.search_rounds = search_rounds;
+  return try_placement(p);
+}
+
+static bool has_host_ops(const struct mr_graph *graph) {
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    if ((graph->ops[k].flags & MR_OP_HOST_CAPABLE) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
+  if (problem->on_host != NULL || problem->policy == MR_POLICY_LRU ||
+      problem->budget_bytes[MR_TIER_HOST] == 0 || !has_host_ops(problem->program)) {
+    return mr_plan_make_placed(problem, plan);
+  }
+  struct placement p = {.problem = *problem, .best = plan};
+  p.problem.search_rounds = (uint32_t)mr_min_u64(problem->search_rounds, TRIAL_ROUNDS);
+  mr_status status = mr_liveness_init(&p.liveness, problem->program);
+  if (status != MR_OK) {
+    return status;
+  }
+  p.chosen = mr_allocate(p.liveness.tensor_count, sizeof *p.chosen);
+  p.trial = mr_allocate(p.liveness.tensor_count, sizeof *p.trial);
+  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : choose(&p, problem->search_rounds);
+  mr_liveness_fini(&p.liveness);
+  free(p.chosen);
+  free(p.trial);
+  return status;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops on the host: what they save, and where they are not worth it, on programs with known answers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "plan/draft.h"
+#include "unit/plan_programs.h"
+
+#define PAGE      4096u
+#define SIZE      (8 * PAGE) /* of every tensor but the loss */
+#define END       MR_NO_TENSOR
+
+#define LIST(...) ((const mr_tensor_id[]){__VA_ARGS__, END})
+
+/*
+ * A step of two layers that hold SIZE each of weight, gradient and state:
+ *   0 forward: w0 -> a0   1 forward: w1 a0 -> a1   2 backward: w1 a1 -> g1   3 backward: w0 a0 ->
+ * g0 4 norm -> loss   5 update: w0 g0 m0   6 update: w1 g1 m1
+ */
+enum { W0, W1, M0, M1, G0, G1, A0, A1, LOSS };
+
+struct fixture {
+  struct mr_graph *graph;
+  double *op_seconds;
+  struct mr_plan_problem problem;
+};
+
+static void fixture_init(struct fixture *f, bool capable) {
+  static const mr_role roles[] = {MR_PARAMETER, MR_PARAMETER, MR_STATE,      MR_STATE,
+                                  MR_GRADIENT,  MR_GRADIENT,  MR_ACTIVATION, MR_ACTIVATION};
+  assert_int_equal(mr_graph_create(&f->graph), MR_OK);
+  for (uint32_t t = 0; t < MR_COUNT_OF(roles); t++) {
+    assert_int_equal(plan_add_tensor(f->graph, roles[t], SIZE), t);
+  }
+  assert_int_equal(plan_add_tensor(f->graph, MR_STATE, 4), LOSS);
+  (void)plan_add_op(f->graph, LIST(W0), LIST(A0), 0);
+  (void)plan_add_op(f->graph, LIST(W1, A0), LIST(A1), 0);
+  (void)plan_add_op(f->graph, LIST(W1, A1), LIST(G1), 0);
+  (void)plan_add_op(f->graph, LIST(W0, A0), LIST(G0), 0);
+  (void)plan_add_op(f->graph, LIST(LOSS), LIST(LOSS), 0);
+  mr_op_id updates[] = {plan_add_op(f->graph, LIST(W0, G0, M0), LIST(W0, M0), 0),
+                        plan_add_op(f->graph, LIST(W1, G1, M1), LIST(W1, M1), 0)};
+  for (uint32_t i = 0; capable && i < MR_COUNT_OF(updates); i++) {
+    f->graph->ops[updates[i]].flags |= MR_OP_HOST_CAPABLE;
+  }
+  f->op_seconds = plan_op_seconds(f->graph, 1e-3);
+  plan_problem_init(&f->problem, f->graph);
+  f->problem.op_seconds = f->op_seconds;
+  f->problem.search_rounds = 8;
+  f->problem.budget_bytes[MR_TIER_HOST] = UINT64_MAX;
+}
+
+static void fixture_fini(struct fixture *f) {
+  free(f->op_seconds);
+  mr_graph_destroy(f->graph);
+}
+
+/* A plan for so many tensors on the device at once, checked by the verifier where it fits. */
+static struct mr_program_plan *make(struct fixture *f, uint64_t tensors) {
+  struct mr_program_plan *plan = NULL;
+  f->problem.budget_bytes[MR_TIER_DEVICE] = tensors * SIZE + PAGE; /* and the small arena */
+  assert_int_equal(mr_program_plan_make(&f->problem, &plan), MR_OK);
+  if (plan->fits) {
+    assert_int_equal(mr_program_plan_verify(&f->problem, plan), MR_OK);
+    assert_true(plan->step_seconds >= plan->bound_seconds * (1 - 1e-9));
+  }
+  return plan;
+}
+
+static uint64_t moved(const struct mr_program_plan *plan) {
+  return plan->moved_bytes[MR_LINK_DEVICE_TO_HOST] + plan->moved_bytes[MR_LINK_HOST_TO_DEVICE];
+}
+
+/* The instance that the op has of the tensor. */
+static const struct mr_instance *operand(const struct mr_program_plan *plan, mr_op_id op,
+                                         mr_tensor_id tensor) {
+  for (uint32_t i = plan->first_operand[op]; i < plan->first_operand[op + 1]; i++) {
+    const struct mr_instance *instance = &plan->instances[plan->operands[i]];
+    if (plan->operands[i] != MR_NO_INSTANCE && instance->tensor == tensor) {
+      return instance;
+    }
+  }
+  fail_msg("op %u has no tensor %u", op, tensor);
+  return NULL;
+}
+
+static void states_rest_and_never_move(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  /* Weights, gradients and activations: never more than five at once. */
+  struct mr_program_plan *plan = make(&f, 5);
+  assert_true(plan->fits);
+  assert_int_equal(moved(plan), 0);
+  assert_int_equal(plan->host_op_count, 2);
+  assert_int_equal(plan->host_page_count, 2 * SIZE / PAGE);
+  for (mr_tensor_id t = M0; t <= M1; t++) {
+    const struct mr_instance *place = operand(plan, 5 + t - M0, t);
+    assert_true(place->on_host && place->always);
+    assert_int_equal(place->page_count, 0);
+    assert_int_equal(plan->homes[t].tier, MR_TIER_HOST);
+    assert_int_equal(plan->homes[t].slot, place->slot);
+  }
+  assert_false(operand(plan, 5, W0)->on_host);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static void quiet(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  (void)line;
+}
+
+static void the_verifier_wants_a_capable_op(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  struct mr_program_plan *plan = make(&f, 5);
+  f.graph->ops[5].flags = 0;
+  mr_log_configure(quiet, NULL, MR_LOG_ERROR);
+  assert_int_equal(mr_program_plan_verify(&f.problem, plan), MR_CORRUPT);
+  mr_log_configure(NULL, NULL, MR_LOG_INFO);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static void nothing_is_on_the_host_where_all_fits(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits);
+  assert_int_equal(plan->host_op_count, 0);
+  assert_int_equal(plan->host_page_count, 0);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static void other_ops_stay_on_the_device(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, false);
+  struct mr_program_plan *plan = make(&f, 6);
+  assert_true(plan->fits);
+  assert_int_equal(plan->host_op_count, 0);
+  assert_true(moved(plan) > 0);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static void a_full_host_takes_what_it_can(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[M0] = true, [M1] = true, [W0] = true};
+  f.problem.on_host = on_host;
+  f.problem.budget_bytes[MR_TIER_HOST] = 2 * SIZE - PAGE;
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits);
+  assert_int_equal(plan->host_op_count, 1);
+  assert_true(operand(plan, 5, M0)->on_host);
+  assert_false(operand(plan, 6, M1)->on_host);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+/* A weight that is updated on the host comes in once a step and never goes out. */
+static void weights_only_come_in(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[W0] = true};
+  f.problem.on_host = on_host;
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits);
+  assert_int_equal(plan->moved_bytes[MR_LINK_HOST_TO_DEVICE], SIZE);
+  assert_int_equal(plan->moved_bytes[MR_LINK_DEVICE_TO_HOST], 0);
+  assert_true(operand(plan, 5, W0)->on_host);
+  assert_false(operand(plan, 3, W0)->on_host);
+  assert_int_equal(plan->homes[W0].tier, MR_TIER_HOST);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+/* A gradient that is last used on the host goes out once and never comes back. */
+static void gradients_only_go_out(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[G1] = true};
+  f.problem.on_host = on_host;
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits);
+  assert_int_equal(plan->moved_bytes[MR_LINK_HOST_TO_DEVICE], 0);
+  assert_int_equal(plan->moved_bytes[MR_LINK_DEVICE_TO_HOST], SIZE);
+  for (uint32_t i = 0; i < plan->gap_count; i++) {
+    assert_int_equal(plan->gaps[i].final, plan->gaps[i].tensor == G1);
+  }
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+/* What is wanted where it cannot be is left where it is. */
+static void impossible_wishes_are_ignored(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[A0] = true, [LOSS] = true};
+  f.problem.on_host = on_host;
+  f.graph->ops[1].flags |= MR_OP_HOST_CAPABLE; /* the device uses A0 after it */
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits);
+  assert_int_equal(plan->host_op_count, 0);
+  assert_int_equal(moved(plan), 0);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+/* An update of everything needs four tensors on the device; on the host it needs what is not there.
+ */
+static void less_memory_will_do(void **state) {
+  (void)state;
+  struct fixture f;
+  uint64_t smallest[2];
+  for (uint32_t capable = 0; capable < 2; capable++) {
+    fixture_init(&f, capable == 1);
+    for (uint32_t i = 5; i <= 6; i++) {
+      f.graph->ops[i].scratch_bytes = 2 * SIZE;
+    }
+    struct mr_program_plan *plan = make(&f, 0);
+    assert_false(plan->fits);
+    smallest[capable] = plan->smallest_device_bytes;
+    mr_program_plan_destroy(plan);
+    f.problem.budget_bytes[MR_TIER_DEVICE] = smallest[capable];
+    plan = NULL;
+    assert_int_equal(mr_program_plan_make(&f.problem, &plan), MR_OK);
+    assert_true(plan->fits);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+  assert_int_equal(smallest[0], 5 * SIZE + PAGE);
+  assert_int_equal(smallest[1], 4 * SIZE + PAGE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(states_rest_and_never_move),
+      cmocka_unit_test(the_verifier_wants_a_capable_op),
+      cmocka_unit_test(nothing_is_on_the_host_where_all_fits),
+      cmocka_unit_test(other_ops_stay_on_the_device),
+      cmocka_unit_test(a_full_host_takes_what_it_can),
+      cmocka_unit_test(weights_only_come_in),
+      cmocka_unit_test(gradients_only_go_out),
+      cmocka_unit_test(impossible_wishes_are_ignored),
+      cmocka_unit_test(less_memory_will_do),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
