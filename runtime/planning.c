@@ -68,7 +68,18 @@ mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph
   return MR_OK;
 }
 
-/* Plans with pages large enough for the device to map one by one. */
+/* The pages that a plan takes, or those of the smallest budget where it does not fit; 0: no budget
+ * would do. */
+static uint64_t page_count(const struct mr_program_plan *layout) {
+  uint64_t smallest = layout->smallest_device_bytes;
+  if (layout->fits) {
+    return layout->device_page_count;
+  }
+  return smallest == UINT64_MAX ? 0 : smallest / layout->page_bytes;
+}
+
+/* Plans with pages large enough for the device to map one by one, also where nothing fits: the
+ * smallest budget is one that a plan can be made for. */
 static mr_status make_layout(struct search *search, struct candidate *candidate, uint32_t rounds) {
   struct mr_plan_problem *problem = &search->plan->problem;
   problem->program = candidate->program;
@@ -81,7 +92,7 @@ static mr_status make_layout(struct search *search, struct candidate *candidate,
     if (status != MR_OK) {
       return status;
     }
-    if (!layout->fits || layout->device_page_count <= search->max_page_count ||
+    if (page_count(layout) <= search->max_page_count ||
         layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES) {
       mr_program_plan_destroy(candidate->layout);
       candidate->layout = layout;

@@ -43,6 +43,14 @@ class Plan(harness.Case):
         self.assert_fails(less, harness.DOES_NOT_FIT, "--device-mem", smallest)
         self.assertIn("does not fit", less.out)
 
+    def test_smallest_budget_has_no_more_pages_than_can_be_mapped(self):
+        job = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "150000", "--batch", "4",
+               "--seq", "512"]
+        _, smallest = harness.budgets(job)
+        for device, status in ((smallest, 0), (smallest - 8192, harness.DOES_NOT_FIT)):
+            self.assert_status(harness.run("plan", *job, "--host-mem", "0", *harness.nvme(),
+                                           "--device-mem", device), status)
+
     def test_nothing_is_written(self):
         path = harness.folder("planned")
         self.assert_status(harness.run("plan", *TINY, "--save", path / "save", "--ckpt",
