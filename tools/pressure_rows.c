@@ -22,8 +22,8 @@ static const char *const own_options[] = {"host-mem", "offload",   "recompute", 
                                           "json",     "reprofile", "verbose",   NULL};
 
 /* The sweep sets the device's budget, and its runs leave nothing behind. */
-static const char *const refused_options[] = {
-    "device-mem", "plan", "save", "ckpt", "ckpt-every", "resume", "eval-every", "trace", NULL};
+static const char *const refused_options[] = {"device-mem", "save",       "ckpt",  "ckpt-every",
+                                              "resume",     "eval-every", "trace", NULL};
 
 static bool is_listed(const char *name, const char *const *list) {
   for (uint32_t i = 0; list[i] != NULL; i++) {
