@@ -119,14 +119,16 @@ static mr_status fill(struct mr_device *device, const struct mr_device_config *c
     uint64_t bytes = mr_round_up(config->range_bytes[i], config->page_bytes);
     device->range_offsets[i + 1] = device->range_offsets[i] + bytes;
   }
+  mr_status (*map)(uint64_t, uint64_t, const char *, struct mr_memory *) =
+      config->deferred ? mr_memory_reserve : mr_memory_map;
   mr_status status = reserve(device);
   if (status == MR_OK) {
-    status = mr_memory_map(config->small_bytes, MR_DEVICE_HUGE_PAGE_BYTES, "device small arena",
-                           &device->small);
+    status =
+        map(config->small_bytes, MR_DEVICE_HUGE_PAGE_BYTES, "device small arena", &device->small);
   }
   if (status == MR_OK) {
-    status = mr_memory_map(config->page_count * config->page_bytes, config->page_bytes,
-                           "device memory", &device->pool);
+    status = map(config->page_count * config->page_bytes, config->page_bytes, "device memory",
+                 &device->pool);
   }
   for (uint32_t i = 0; status == MR_OK && i < config->page_count; i++) {
     device->pages[i].address = (char *)device->pool.data + i * config->page_bytes;
@@ -242,6 +244,20 @@ static mr_status cpu_bind(struct mr_device *device, uint32_t range, const uint32
   return MR_OK;
 }
 
+static mr_status cpu_complete(struct mr_device *device) {
+  mr_status status = mr_memory_populate(device->small.data, mr_round_up(device->small.bytes, 4096),
+                                        "device small arena");
+  for (uint32_t i = 0; status == MR_OK && i < device->page_count; i++) {
+    status = mr_memory_populate(device->pages[i].address, device->page_bytes, "device memory");
+  }
+  return status;
+}
+
+static void cpu_drop(struct mr_device *device, uint32_t page) {
+  MR_ASSERT(page < device->page_count);
+  mr_memory_drop(device->pages[page].address, device->page_bytes);
+}
+
 static uint32_t cpu_bound_page_count(const struct mr_device *device) {
   return atomic_load(&device->bound_page_count);
 }
@@ -278,6 +294,8 @@ const struct mr_device_ops mr_device_cpu = {
     .range_address = cpu_range_address,
     .small_address = cpu_small_address,
     .bind = cpu_bind,
+    .complete = cpu_complete,
+    .drop = cpu_drop,
     .copy = cpu_copy,
     .bound_page_count = cpu_bound_page_count,
 };

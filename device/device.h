@@ -65,6 +65,7 @@ struct mr_device_config {
   uint64_t small_bytes;        /* of the small arena */
   const uint64_t *range_bytes; /* borrowed during create; 0: the range needs no addresses */
   uint32_t range_count;
+  bool deferred; /* memory is taken as it is first written, all that is left by complete() */
 };
 
 struct mr_device_ops {
@@ -89,6 +90,12 @@ struct mr_device_ops {
   mr_status (*bind)(struct mr_device *device, uint32_t range, const uint32_t *pages,
                     uint32_t count);
 
+  /* Takes what a deferred device has not taken yet. MR_NO_MEMORY. */
+  mr_status (*complete)(struct mr_device *device);
+  /* Gives a page's memory back and forgets what was in it; only for a device that is to be
+   * destroyed. */
+  void (*drop)(struct mr_device *device, uint32_t page);
+
   /* Copies between device memory and host memory, either way, on the calling thread; the source is
    * not expected to be used again soon. Both 64-byte aligned. */
   void (*copy)(void *to, const void *from, uint64_t bytes);
@@ -112,6 +119,13 @@ struct mr_memory {
 };
 MR_CHECK_RESULT mr_status mr_memory_map(uint64_t bytes, uint64_t alignment_bytes, const char *what,
                                         struct mr_memory *memory_out);
+/* The same, but pages come when they are first written; mr_memory_populate takes a range of them,
+ * keeping what is there. */
+MR_CHECK_RESULT mr_status mr_memory_reserve(uint64_t bytes, uint64_t alignment_bytes,
+                                            const char *what, struct mr_memory *memory_out);
+MR_CHECK_RESULT mr_status mr_memory_populate(void *data, uint64_t bytes, const char *what);
 void mr_memory_unmap(struct mr_memory *memory);
+/* Gives whole pages of 4 KiB back; they read as zeros afterwards. */
+void mr_memory_drop(void *data, uint64_t bytes);
 
 #endif

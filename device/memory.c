@@ -12,16 +12,16 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Touching is what kernels before 5.14 need; a page that cannot be had kills the process there,
- * which is why the other way goes first. */
+/* What kernels before 5.14 need; a page that cannot be had kills the process there, which is why
+ * the other way goes first. Adding nothing keeps what a page holds. */
 static void touch(volatile char *data, uint64_t bytes) {
   for (uint64_t i = 0; i < bytes; i += 4096) {
-    data[i] = 0;
+    data[i] = data[i];
   }
 }
 
-static mr_status populate(void *data, uint64_t bytes, const char *what) {
-  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) {
+mr_status mr_memory_populate(void *data, uint64_t bytes, const char *what) {
+  if (bytes == 0 || madvise(data, bytes, MADV_POPULATE_WRITE) == 0) {
     return MR_OK;
   }
   if (errno == EINVAL || errno == ENOSYS) {
@@ -34,8 +34,8 @@ static mr_status populate(void *data, uint64_t bytes, const char *what) {
   return MR_NO_MEMORY;
 }
 
-mr_status mr_memory_map(uint64_t bytes, uint64_t alignment_bytes, const char *what,
-                        struct mr_memory *memory_out) {
+mr_status mr_memory_reserve(uint64_t bytes, uint64_t alignment_bytes, const char *what,
+                            struct mr_memory *memory_out) {
   if (bytes == 0) {
     *memory_out = (struct mr_memory){0};
     return MR_OK;
@@ -55,12 +55,23 @@ mr_status mr_memory_map(uint64_t bytes, uint64_t alignment_bytes, const char *wh
   /* Advice alone: where it is refused the memory is merely slower. */
   int advice = alignment_bytes % MR_DEVICE_HUGE_PAGE_BYTES == 0 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
   (void)madvise(data, size, advice);
-  mr_status status = populate(data, size, what);
+  *memory_out = (struct mr_memory){data, bytes, mapping, mapping_bytes};
+  return MR_OK;
+}
+
+mr_status mr_memory_map(uint64_t bytes, uint64_t alignment_bytes, const char *what,
+                        struct mr_memory *memory_out) {
+  struct mr_memory memory;
+  mr_status status = mr_memory_reserve(bytes, alignment_bytes, what, &memory);
   if (status != MR_OK) {
-    munmap(mapping, mapping_bytes);
     return status;
   }
-  *memory_out = (struct mr_memory){data, bytes, mapping, mapping_bytes};
+  status = mr_memory_populate(memory.data, mr_round_up(bytes, 4096), what);
+  if (status != MR_OK) {
+    mr_memory_unmap(&memory);
+    return status;
+  }
+  *memory_out = memory;
   return MR_OK;
 }
 
@@ -69,4 +80,10 @@ void mr_memory_unmap(struct mr_memory *memory) {
     munmap(memory->mapping, memory->mapping_bytes);
   }
   *memory = (struct mr_memory){0};
+}
+
+void mr_memory_drop(void *data, uint64_t bytes) {
+  /* Where it fails the pages stay until their mapping goes: more memory for a while, nothing lost.
+   */
+  (void)madvise(data, bytes, MADV_DONTNEED);
 }

@@ -131,6 +131,40 @@ static bool needs_drain(const struct access *access) {
   return !instance->small && !instance->always;
 }
 
+static mr_status access_home(const struct access *access) {
+  if (access->home->tier == MR_TIER_NVME) {
+    return access_nvme(access);
+  }
+  if (access->home->tier == MR_TIER_DEVICE) {
+    access_device(access);
+  } else {
+    access_host(access);
+  }
+  return MR_OK;
+}
+
+mr_status mr_home_read(struct mr_run *run, mr_tensor_id tensor, uint64_t offset_bytes, void *data,
+                       uint64_t bytes) {
+  struct access access = {.run = run,
+                          .tensor = tensor,
+                          .home = &run->layout->homes[tensor],
+                          .offset_bytes = offset_bytes,
+                          .bytes = bytes,
+                          .to = data};
+  return access_home(&access);
+}
+
+mr_status mr_home_write(struct mr_run *run, mr_tensor_id tensor, uint64_t offset_bytes,
+                        const void *data, uint64_t bytes) {
+  struct access access = {.run = run,
+                          .tensor = tensor,
+                          .home = &run->layout->homes[tensor],
+                          .offset_bytes = offset_bytes,
+                          .bytes = bytes,
+                          .from = data};
+  return access_home(&access);
+}
+
 static mr_status perform(struct access *access) {
   struct mr_run *run = access->run;
   mr_status status = mr_run_status(run);
@@ -150,13 +184,7 @@ static mr_status perform(struct access *access) {
   if (status != MR_OK) {
     return status;
   }
-  if (access->home->tier == MR_TIER_DEVICE) {
-    access_device(access);
-  } else if (access->home->tier == MR_TIER_HOST) {
-    access_host(access);
-  } else {
-    status = access_nvme(access);
-  }
+  status = access_home(access);
   if (status != MR_OK) {
     mr_run_fail(run, status);
   }

@@ -65,25 +65,24 @@ mr_status mr_taken_init(struct mr_run *run) {
   if (run->taken.host_page_seen == NULL || run->taken.extent_seen == NULL) {
     return MR_NO_MEMORY;
   }
-  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
-    uint64_t need_bytes = mr_plan_need_bytes(layout, tier);
-    if (need_bytes > atomic_load(&run->planned_peak_bytes[tier])) {
-      atomic_store(&run->planned_peak_bytes[tier], need_bytes);
-    }
-  }
   for (uint32_t t = 0; t < layout->program->tensor_count; t++) {
     mr_role role = layout->program->tensors[t].role;
     if (role == MR_INPUT || mr_role_is_persistent(role)) {
       count_home(run, &layout->homes[t]);
     }
   }
-  mr_taken_tell(run);
   return MR_OK;
 }
 
 void mr_taken_fini(struct mr_run *run) {
   free(run->taken.host_page_seen);
   free(run->taken.extent_seen);
+}
+
+static void raise(_Atomic uint64_t *peak, uint64_t bytes) {
+  if (bytes > atomic_load(peak)) {
+    atomic_store(peak, bytes);
+  }
 }
 
 void mr_taken_tell(struct mr_run *run) {
@@ -95,9 +94,9 @@ void mr_taken_tell(struct mr_run *run) {
       atomic_load(&run->taken.nvme_bytes),
   };
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
-    MR_ASSERT(now_bytes[tier] <= mr_plan_need_bytes(run->layout, tier));
-    if (now_bytes[tier] > atomic_load(&run->peak_bytes[tier])) {
-      atomic_store(&run->peak_bytes[tier], now_bytes[tier]);
-    }
+    uint64_t need_bytes = mr_plan_need_bytes(run->layout, tier);
+    MR_ASSERT(now_bytes[tier] <= need_bytes);
+    raise(&run->peak_bytes[tier], now_bytes[tier]);
+    raise(&run->planned_peak_bytes[tier], need_bytes);
   }
 }

@@ -15,8 +15,6 @@
 #define PROBE_BYTES (256ull << 20)
 /* What calling an op costs. */
 #define OP_OVERHEAD_SECONDS 2e-6
-/* A new run weighs as much as all that came before it: machines change, noise must not. */
-#define LEARN_WEIGHT 0.5
 
 /* "model name|cores of the machine|threads of the run". */
 static void machine_key(uint32_t threads, char *key) {
@@ -222,7 +220,7 @@ static uint32_t rate_for(struct mr_profile *profile, const struct mr_op *op) {
 }
 
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
-                      const double *seconds, const uint32_t *samples) {
+                      const double *seconds, const uint32_t *samples, double weight) {
   struct lesson *lessons = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *lessons);
   if (lessons == NULL) {
     return;
@@ -244,7 +242,7 @@ void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program
     }
     double now = fmax(lessons[i].seconds / lessons[i].units, 1e-18);
     rate->seconds_per_unit = rate->seconds_per_unit > 0
-                                 ? (1 - LEARN_WEIGHT) * rate->seconds_per_unit + LEARN_WEIGHT * now
+                                 ? (1 - weight) * rate->seconds_per_unit + weight * now
                                  : now;
   }
   free(lessons);

@@ -85,8 +85,9 @@ MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile
 /* What the op should take, in seconds. */
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
 
-/* Merges what the ops of a program took in a run: `seconds` summed over `samples` steps each. */
+/* Merges what the ops of a program took in a run: `seconds` summed over `samples` steps each. The
+ * new counts `weight` (0 to 1) of the whole, the old what is left. */
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
-                      const double *seconds, const uint32_t *samples);
+                      const double *seconds, const uint32_t *samples, double weight);
 
 #endif

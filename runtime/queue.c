@@ -12,6 +12,14 @@
 #define WATCH_FACTOR        1.5
 #define WATCH_EXTRA_SECONDS 2.0
 
+static void wake_all(struct mr_run *run) {
+  atomic_store(&run->stop, true);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    mr_counter_wake(&run->queues[q].done);
+  }
+  mr_counter_wake(&run->steps);
+}
+
 void mr_run_fail(struct mr_run *run, mr_status status) {
   MR_ASSERT(status != MR_OK);
   pthread_mutex_lock(&run->status_lock);
@@ -19,11 +27,7 @@ void mr_run_fail(struct mr_run *run, mr_status status) {
     run->status = status;
   }
   pthread_mutex_unlock(&run->status_lock);
-  atomic_store(&run->stop, true);
-  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    mr_counter_wake(&run->queues[q].done);
-  }
-  mr_counter_wake(&run->steps);
+  wake_all(run);
 }
 
 mr_status mr_run_status(struct mr_run *run) {
@@ -219,17 +223,25 @@ static void *queue_main(void *argument) {
   }
 }
 
-mr_status mr_queues_init(struct mr_run *run) {
+void mr_queues_init(struct mr_run *run) {
   pthread_mutex_init(&run->status_lock, NULL);
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    run->queues[q].run = run;
+    run->queues[q].index = q;
+    pthread_mutex_init(&run->queues[q].lock, NULL);
+  }
+}
+
+mr_status mr_queues_load(struct mr_run *run) {
   mr_counter_init(&run->steps, 0);
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     struct mr_queue *queue = &run->queues[q];
-    queue->run = run;
-    queue->index = q;
     queue->count = run->layout->instruction_count[q];
     queue->instructions = run->layout->instructions[q];
     mr_counter_init(&queue->done, 0);
-    pthread_mutex_init(&queue->lock, NULL);
+    queue->issued = queue->finished = queue->finished_index = queue->demand_until = 0;
+    free(queue->transfers);
+    queue->transfers = NULL;
   }
   for (uint32_t link = MR_LINK_NVME_READ; link <= MR_LINK_NVME_WRITE; link++) {
     struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
@@ -262,14 +274,24 @@ mr_status mr_queues_start(struct mr_run *run) {
   return status;
 }
 
-void mr_queues_stop(struct mr_run *run) {
-  mr_run_fail(run, MR_INTERRUPTED);
+static void join_all(struct mr_run *run) {
   for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {
     if (run->queues[q].started) {
       pthread_join(run->queues[q].thread, NULL);
       run->queues[q].started = false;
     }
   }
+}
+
+void mr_queues_stop(struct mr_run *run) {
+  mr_run_fail(run, MR_INTERRUPTED);
+  join_all(run);
+}
+
+void mr_queues_rest(struct mr_run *run) {
+  wake_all(run);
+  join_all(run);
+  atomic_store(&run->stop, false);
 }
 
 void mr_queues_fini(struct mr_run *run) {

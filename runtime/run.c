@@ -8,6 +8,8 @@
 
 /* Steps that must have been measured before a run teaches the profile. */
 #define LESSON_STEPS 2u
+/* A new run weighs as much as all that came before it: machines change, noise must not. */
+#define LESSON_WEIGHT 0.5
 
 static mr_status open_trace(struct mr_run *run) {
   static const char *const tracks[MR_QUEUE_COUNT] = {"compute", "device to host", "host to device",
@@ -31,13 +33,10 @@ static mr_status check_callbacks(const struct mr_run *run) {
 }
 
 static mr_status start(struct mr_run *run) {
-  uint32_t op_count = run->layout->program->op_count;
-  run->op_seconds_sum = mr_allocate(op_count, sizeof *run->op_seconds_sum);
-  run->op_samples = mr_allocate(op_count, sizeof *run->op_samples);
-  if (run->op_seconds_sum == NULL || run->op_samples == NULL) {
-    return MR_NO_MEMORY;
+  mr_status status = mr_outlook_init(run);
+  if (status == MR_OK) {
+    status = check_callbacks(run);
   }
-  mr_status status = check_callbacks(run);
   if (status == MR_OK) {
     status = open_trace(run);
   }
@@ -45,7 +44,11 @@ static mr_status start(struct mr_run *run) {
     status = mr_team_create(run->plan->settings.threads, &run->team);
   }
   if (status == MR_OK) {
-    status = mr_tiers_init(run);
+    status = mr_tiers_init(run, NULL);
+  }
+  if (status == MR_OK) {
+    mr_taken_tell(run);
+    atomic_store(&run->forecast_ns, (uint64_t)(run->layout->step_seconds * 1e9));
   }
   return status == MR_OK ? mr_queues_start(run) : status;
 }
@@ -87,7 +90,8 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
     free(run);
     return status;
   }
-  status = mr_queues_init(run);
+  mr_queues_init(run);
+  status = mr_queues_load(run);
   if (status == MR_OK) {
     status = start(run);
   }
@@ -101,10 +105,16 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
 
 static void teach_profile(struct mr_run *run) {
   const struct mr_settings *settings = &run->plan->settings;
-  if (run->step_index <= LESSON_STEPS || settings->profile_path == NULL) {
+  if (run->outlook.step_count < LESSON_STEPS || settings->profile_path == NULL) {
     return;
   }
-  mr_profile_learn(run->plan->profile, run->layout->program, run->op_seconds_sum, run->op_samples);
+  if (mr_outlook_disturbed(&run->outlook)) {
+    mr_log(MR_LOG_INFO, "profile: others took %.0f %% of the processors; nothing is learned",
+           100 * run->outlook.others_share);
+    return;
+  }
+  mr_profile_learn(run->plan->profile, run->layout->program, run->outlook.op_seconds_sum,
+                   run->outlook.op_samples, LESSON_WEIGHT);
   mr_profile_save(settings->profile_path, run->plan->profile);
 }
 
@@ -112,7 +122,7 @@ void mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
     return;
   }
-  if (run->op_samples != NULL && mr_run_status(run) == MR_OK) {
+  if (run->outlook.op_samples != NULL && mr_run_status(run) == MR_OK) {
     teach_profile(run);
   }
   mr_queues_stop(run);
@@ -123,8 +133,7 @@ void mr_run_destroy(struct mr_run *run) {
     mr_log(MR_LOG_WARN, "the trace is not complete");
   }
   mr_queues_fini(run);
-  free(run->op_seconds_sum);
-  free(run->op_samples);
+  mr_outlook_fini(run);
   mr_plan_destroy(run->plan);
   free(run);
 }

@@ -33,6 +33,14 @@
  * store's pool, thread stacks of 256 KiB, and the trace's rings; the promise leaves 96 MiB for
  * these, for libraries and for the client's heap (MR_OVERHEAD_BYTES).
  *
+ * Another plan. The first steps under a plan are measured (outlook.h). Where their median is off the
+ * forecast, and others did not take the processors, the rates that they show take the place of the
+ * profile's, the present plan gets a new forecast, and a plan made for these rates takes over before
+ * the next step if it promises enough (replan.c). What lasts then moves to its new homes piece by
+ * piece, memory being given back as it is read, so that no budget is exceeded (migrate.c). Planning
+ * is done between the steps, on the thread that steps: beside them it would slow down what it wants
+ * to know.
+ *
  * Errors. The first failure wins: it is kept, `stop` is set, every wait ends, and mr_run_step
  * returns it. A wait in which nothing moves for longer than the I/O time limit and a half ends the
  * run with the instruction, the tensor and the age. The store has a deadline of its own for each
@@ -59,6 +67,7 @@
 #include "offload/store.h"
 #include "plan/plan.h"
 #include "runtime/machine_file.h"
+#include "runtime/outlook.h"
 #include "runtime/profile.h"
 
 /* What the process may use beside the device and host budgets. */
@@ -84,6 +93,7 @@ struct mr_settings {
   bool reprofile;
   bool check_plan;
   mr_policy policy;
+  uint32_t replan_steps;
 };
 
 /* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path
@@ -183,12 +193,17 @@ struct mr_run {
 
   void **operands;  /* the addresses of layout->operands; NULL: none */
   void **addresses; /* of each instance */
-  double *op_seconds_sum;
-  uint32_t *op_samples;
+  struct mr_outlook outlook;
 
   struct mr_queue queues[MR_QUEUE_COUNT];
   struct mr_counter steps; /* begun */
   uint64_t step_index;     /* of the step in progress or last */
+  uint64_t plan_base;      /* steps before the present plan's first */
+  uint32_t review_count;
+  uint32_t replan_count;
+  uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */
+  double replan_before_seconds; /* the former plan's forecast by the same rates */
+  _Atomic uint64_t forecast_ns; /* the present plan's step */
   _Atomic int mode;
   _Atomic bool stop;
   pthread_mutex_t status_lock;
@@ -209,10 +224,35 @@ struct mr_run {
 void mr_run_fail(struct mr_run *run, mr_status status);
 mr_status mr_run_status(struct mr_run *run);
 
-/* Takes the tiers, zeroed, and computes every address; undone by mr_tiers_fini, which may be called
- * after a failure. */
-MR_CHECK_RESULT mr_status mr_tiers_init(struct mr_run *run);
+/*
+ * Takes the tiers, zeroed, and computes every address; undone by mr_tiers_fini, which may be called
+ * after a failure. With the run that goes before, memory comes as it is first written, the rest of
+ * it with mr_tiers_complete, and a store that serves both is left to mr_tiers_migrate.
+ */
+MR_CHECK_RESULT mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before);
+MR_CHECK_RESULT mr_status mr_tiers_complete(struct mr_run *run);
 void mr_tiers_fini(struct mr_run *run);
+/* Room for an extent of the layout, which reads as zeros. */
+MR_CHECK_RESULT mr_status mr_tiers_take_extent(struct mr_run *run, uint32_t extent);
+
+/* Whether the tiers of `layout` can be there beside what lasts in the run's; and whether the run's
+ * store has room for that. */
+bool mr_tiers_can_migrate(const struct mr_run *run, const struct mr_program_plan *layout);
+bool mr_tiers_share_store(const struct mr_run *run, const struct mr_program_plan *layout);
+
+/*
+ * Moves what lasts between steps from the homes of one run's plan to those of another's, whose
+ * tiers were taken with the first as the one before; the store goes over too. Memory is given back
+ * as it is read, so that both together never hold more than the larger of the two. After a failure
+ * neither can go on.
+ */
+MR_CHECK_RESULT mr_status mr_tiers_migrate(struct mr_run *from, struct mr_run *to);
+
+/* Bytes of a tensor in its home, when nothing moves; the range is inside. What the store gives. */
+MR_CHECK_RESULT mr_status mr_home_read(struct mr_run *run, mr_tensor_id tensor,
+                                       uint64_t offset_bytes, void *data, uint64_t bytes);
+MR_CHECK_RESULT mr_status mr_home_write(struct mr_run *run, mr_tensor_id tensor,
+                                        uint64_t offset_bytes, const void *data, uint64_t bytes);
 
 /* The plan's peaks. */
 uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier);
@@ -224,14 +264,18 @@ void mr_taken_fini(struct mr_run *run);
 void mr_taken_count_op(struct mr_run *run, mr_op_id op);
 void mr_taken_count_slot(struct mr_run *run, uint32_t slot);
 void mr_taken_count_extent(struct mr_run *run, uint32_t extent);
-/* Brings run->peak_bytes up to now; the thread that steps. */
+/* Brings the run's peaks up to now; the thread that steps. */
 void mr_taken_tell(struct mr_run *run);
 
 /* The address of a page of a host slot. */
 char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index);
 
-MR_CHECK_RESULT mr_status mr_queues_init(struct mr_run *run);
+void mr_queues_init(struct mr_run *run);
+/* Takes the instructions of run->layout, with counters at 0; threads rest. */
+MR_CHECK_RESULT mr_status mr_queues_load(struct mr_run *run);
 MR_CHECK_RESULT mr_status mr_queues_start(struct mr_run *run);
+/* Joins the threads between two steps, after mr_run_sync; load and start go on. */
+void mr_queues_rest(struct mr_run *run);
 /* Stops and joins; the store is still there. */
 void mr_queues_stop(struct mr_run *run);
 void mr_queues_fini(struct mr_run *run);
@@ -245,6 +289,18 @@ MR_CHECK_RESULT mr_status mr_queue_bind(struct mr_queue *queue,
 bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step);
 /* Compute waits until `target` transfers have finished: they go first from now on. */
 void mr_transfer_promote(struct mr_queue *queue, uint32_t target);
+
+/*
+ * Goes on with another plan of the same graph, between two steps: waits for write-backs, takes the
+ * plan's tiers, moves everything that lasts. On success `plan` is left with what the run had. Where
+ * both plans' tiers cannot be there while bytes move, MR_NO_SPACE or MR_NO_MEMORY, and the run goes
+ * on as it is; after a failure once bytes move (mr_run_status) it cannot go on.
+ */
+MR_CHECK_RESULT mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan);
+
+/* Between two steps: forecasts and plans again where the steps so far call for it. A failure is the
+ * run's. */
+MR_CHECK_RESULT mr_status mr_run_review(struct mr_run *run);
 
 /* The peak of the process's resident set. */
 uint64_t mr_resident_peak_bytes(void);

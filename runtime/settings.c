@@ -169,6 +169,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
+  settings->replan_steps = options->replan_steps;
   /* The paths of a machine that is not here are only sizes. */
   if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);

@@ -51,17 +51,17 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
   atomic_store(&queue->op_started_ns, 0);
   account->busy_ns += end_ns - start_ns;
   mr_trace_add(run->trace, MR_QUEUE_COMPUTE, op->name, op->memory_bytes, start_ns, end_ns);
-  /* The first step warms libraries and caches up; it teaches nothing. */
-  if (mode == MR_STEP_TRAIN && run->step_index > 1) {
-    run->op_seconds_sum[id] += (double)(end_ns - start_ns) * 1e-9;
-    run->op_samples[id]++;
+  /* A plan's first step warms libraries and caches up; it teaches nothing. */
+  if (mode == MR_STEP_TRAIN && run->step_index > run->plan_base + 1) {
+    run->outlook.op_seconds_sum[id] += (double)(end_ns - start_ns) * 1e-9;
+    run->outlook.op_samples[id]++;
   }
   return status;
 }
 
 static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct account *account) {
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
-  uint64_t step = run->step_index - 1;
+  uint64_t step = run->step_index - 1 - run->plan_base;
   for (uint32_t k = 0; k < queue->count; k++) {
     const struct mr_instruction *instruction = &queue->instructions[k];
     uint64_t start_ns = mr_clock_ns();
@@ -100,13 +100,16 @@ static void hand_out(const struct mr_step_report *report, struct mr_step_report 
   report_out->size_bytes = bytes;
 }
 
-static void report_step(struct mr_run *run, const struct account *account, double seconds,
-                        struct mr_step_report *report_out) {
+static void report_step(struct mr_run *run, mr_step_mode mode, const struct account *account,
+                        double seconds, struct mr_step_report *report_out) {
   struct mr_step_report report = {
       .size_bytes = sizeof report,
       .step = run->step_index,
       .seconds = seconds,
       .predicted_seconds = run->layout->step_seconds,
+      .replan_count = run->replan_count,
+      .replan_step = run->replan_step,
+      .replan_before_seconds = run->replan_before_seconds,
       .compute_busy_seconds = (double)account->busy_ns * 1e-9,
       .stall_seconds = (double)account->stall_ns * 1e-9,
   };
@@ -120,6 +123,9 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
     run->before_busy_ns[link] = busy_ns;
   }
   report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
+  mr_outlook_record(run, mode, &report);
+  report.median_seconds = mr_outlook_median_seconds(&run->outlook);
+  report.others_share = run->outlook.others_share;
   mr_taken_tell(run);
   fill_tiers(run, &report);
   if (report_out != NULL) {
@@ -151,6 +157,14 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
     mr_log(MR_LOG_ERROR, "step mode %d is unknown", (int)mode);
     return MR_INVALID;
   }
+  if (mode == MR_STEP_TRAIN) {
+    status = mr_run_review(run);
+  }
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+    return mr_run_status(run);
+  }
+  atomic_store(&run->forecast_ns, (uint64_t)(run->layout->step_seconds * 1e9));
   uint64_t start_ns = mr_clock_ns();
   struct account account = {0};
   run->step_index++;
@@ -165,7 +179,7 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
     return mr_run_status(run);
   }
   double seconds = (double)(mr_clock_ns() - start_ns) * 1e-9;
-  report_step(run, &account, seconds, report_out);
+  report_step(run, mode, &account, seconds, report_out);
   status = flush_trace(run);
   if (status != MR_OK) {
     mr_run_fail(run, status);
@@ -177,7 +191,7 @@ void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out)
   struct mr_step_report report = {
       .size_bytes = sizeof report,
       .step = atomic_load(&run->observed_step),
-      .predicted_seconds = run->layout->step_seconds,
+      .predicted_seconds = (double)atomic_load(&run->forecast_ns) * 1e-9,
       .bound_by = "",
   };
   if (atomic_load(&run->in_step)) {

@@ -12,7 +12,7 @@ char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_
   return (char *)run->host.data + page * run->layout->page_bytes;
 }
 
-static mr_status take_device(struct mr_run *run) {
+static mr_status take_device(struct mr_run *run, bool deferred) {
   const struct mr_program_plan *layout = run->layout;
   uint64_t *range_bytes = mr_allocate(layout->instance_count, sizeof *range_bytes);
   if (range_bytes == NULL) {
@@ -27,6 +27,7 @@ static mr_status take_device(struct mr_run *run) {
       .small_bytes = layout->small_bytes,
       .range_bytes = range_bytes,
       .range_count = layout->instance_count,
+      .deferred = deferred,
   };
   mr_status status = run->device_ops->create(&config, &run->device);
   free(range_bytes);
@@ -87,25 +88,24 @@ static mr_status bind_residents(struct mr_run *run) {
   return status;
 }
 
-static mr_status take_extents(struct mr_run *run) {
-  const struct mr_program_plan *layout = run->layout;
-  run->extents = mr_allocate(layout->extent_count, sizeof *run->extents);
-  if (run->extents == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t i = 0; i < layout->extent_count; i++) {
-    const struct mr_extent *extent = &layout->extents[i];
-    const char *label = layout->program->tensors[extent->tensor].name;
-    mr_status status = mr_store_extent_create(run->store, extent->bytes, label, &run->extents[i]);
-    if (status != MR_OK) {
-      return status;
-    }
-    mr_store_extent_zero(run->store, run->extents[i]);
-  }
-  return MR_OK;
+/* The name that lives as long as the run, where there is one. */
+static const char *extent_label(const struct mr_run *run, mr_tensor_id tensor) {
+  const struct mr_graph *lasting =
+      tensor < run->graph->tensor_count ? run->graph : run->layout->program;
+  return lasting->tensors[tensor].name;
 }
 
-static mr_status take_nvme(struct mr_run *run) {
+mr_status mr_tiers_take_extent(struct mr_run *run, uint32_t extent) {
+  const struct mr_extent *room = &run->layout->extents[extent];
+  mr_status status = mr_store_extent_create(run->store, room->bytes,
+                                            extent_label(run, room->tensor), &run->extents[extent]);
+  if (status == MR_OK) {
+    mr_store_extent_zero(run->store, run->extents[extent]);
+  }
+  return status;
+}
+
+static mr_status take_store(struct mr_run *run) {
   const struct mr_settings *settings = &run->plan->settings;
   struct mr_store_options options = {
       .path_count = settings->nvme_count,
@@ -119,29 +119,49 @@ static mr_status take_nvme(struct mr_run *run) {
   memcpy(options.paths, settings->nvme, sizeof options.paths);
   memcpy(options.path_weights, run->plan->nvme.path_weights, sizeof options.path_weights);
   mr_status status = mr_store_create(&options, &run->store);
-  return status == MR_OK ? take_extents(run) : status;
+  for (uint32_t i = 0; status == MR_OK && i < run->layout->extent_count; i++) {
+    status = mr_tiers_take_extent(run, i);
+  }
+  return status;
 }
 
-mr_status mr_tiers_init(struct mr_run *run) {
+static mr_status take_host(struct mr_run *run, bool deferred) {
+  uint64_t page_bytes = run->layout->page_bytes;
+  uint64_t bytes = run->layout->host_page_count * page_bytes;
+  return deferred ? mr_memory_reserve(bytes, page_bytes, "host tier", &run->host)
+                  : mr_memory_map(bytes, page_bytes, "host tier", &run->host);
+}
+
+mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
   const struct mr_program_plan *layout = run->layout;
-  mr_status status = take_device(run);
+  mr_status status = take_device(run, before != NULL);
   if (status == MR_OK) {
     status = compute_addresses(run);
   }
   if (status == MR_OK) {
-    status = mr_memory_map(layout->host_page_count * layout->page_bytes, layout->page_bytes,
-                           "host tier", &run->host);
+    status = take_host(run, before != NULL);
   }
   if (status == MR_OK) {
     status = bind_residents(run);
   }
-  if (status == MR_OK && layout->extent_count != 0) {
-    status = mr_memory_map(MR_BOUNCE_BYTES, MR_BOUNCE_BYTES, "bounce buffer", &run->bounce);
-    if (status == MR_OK) {
-      status = take_nvme(run);
-    }
+  if (status == MR_OK) {
+    status = mr_taken_init(run);
   }
-  return status == MR_OK ? mr_taken_init(run) : status;
+  if (status != MR_OK || layout->extent_count == 0) {
+    return status;
+  }
+  run->extents = mr_allocate(layout->extent_count, sizeof *run->extents);
+  if (run->extents == NULL) {
+    return MR_NO_MEMORY;
+  }
+  status = mr_memory_map(MR_BOUNCE_BYTES, MR_BOUNCE_BYTES, "bounce buffer", &run->bounce);
+  bool shared = before != NULL && mr_tiers_share_store(before, layout);
+  return status == MR_OK && !shared ? take_store(run) : status;
+}
+
+mr_status mr_tiers_complete(struct mr_run *run) {
+  mr_status status = mr_memory_populate(run->host.data, run->host.bytes, "host tier");
+  return status == MR_OK ? run->device_ops->complete(run->device) : status;
 }
 
 void mr_tiers_fini(struct mr_run *run) {

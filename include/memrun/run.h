@@ -6,9 +6,10 @@
  *   mr_options_init -> [mr_plan_create -> mr_plan_summary, mr_plan_json] -> mr_run_create ->
  * mr_run_write ... -> mr_run_step ... -> mr_run_sync -> mr_run_read ... -> mr_run_destroy
  *
- * Nothing is allocated or written before the plan is known to fit. During mr_run_step no memory is
- * allocated and no file grows. Results depend on the graph, its data and the thread count, never on
- * the plan, the budgets or timing.
+ * Nothing is allocated or written before the plan is known to fit. During a step no memory is
+ * allocated and no file grows; planning again, between two steps, takes some of the heap for a
+ * while. Results depend on the graph, its data and the thread count, never on the plan, the budgets
+ * or timing.
  */
 #ifndef MEMRUN_RUN_H
 #define MEMRUN_RUN_H
@@ -66,6 +67,11 @@ typedef enum mr_policy {
 
 typedef enum mr_io_engine { MR_IO_AUTO = 0, MR_IO_URING = 1, MR_IO_PREAD = 2 } mr_io_engine;
 
+/* After the first steps a run plans again where its forecast was wrong and a plan for the rates
+ * that were measured promises enough. */
+#define MR_REPLAN_AUTO  0u
+#define MR_REPLAN_NEVER UINT32_MAX
+
 /* Budget value: take what the cgroup, free memory or free space allow. */
 #define MR_BUDGET_AUTO UINT64_MAX
 
@@ -90,6 +96,7 @@ struct mr_options {
   bool reprofile;            /* measure the machine again */
   bool check_plan; /* verify the plan with the independent verifier even in release builds */
   mr_policy policy;
+  uint32_t replan_steps; /* MR_REPLAN_AUTO, MR_REPLAN_NEVER, or: after so many steps, always */
   const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
 };
 
@@ -158,12 +165,19 @@ struct mr_step_report {
   uint64_t moved_bytes[MR_LINK_COUNT];
   double link_busy_seconds[MR_LINK_COUNT];
   double compute_busy_seconds;
-  double stall_seconds; /* the compute queue waited for data */
+  double stall_seconds;               /* the compute queue waited for data */
   uint64_t peak_bytes[MR_TIER_COUNT]; /* counted where memory is taken, never read from the plan */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t resident_peak_bytes; /* of the whole process */
   /* What peak_bytes is to the page once a training step's write-backs are over: mr_run_sync. */
   uint64_t planned_peak_bytes[MR_TIER_COUNT];
+  /* The forecast against the steps under it, the first of a plan aside. */
+  double median_seconds; /* of the last 63 training steps at most; 0: none yet */
+  double others_share;   /* of the processors, that others took meanwhile: 0 to 1 */
+  uint32_t replan_count; /* since the run began */
+  uint64_t replan_step;  /* the first step of the present plan; 0: the run's first plan */
+  /* What the former plan would take by the rates that were measured. */
+  double replan_before_seconds;
 };
 
 struct mr_run;

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The outlook holds what was measured under the present plan against what the plan forecast: times
+ * of steps and ops, busy links, and how much of the processors others took meanwhile. A plan's
+ * first step counts for nothing: it warms caches and libraries up.
+ */
+#ifndef MEMRUN_RUNTIME_OUTLOOK_H
+#define MEMRUN_RUNTIME_OUTLOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <memrun/run.h>
+
+#include "runtime/load.h"
+#include "runtime/profile.h"
+
+/* Steps whose median is told: enough to pass over some bad ones, few enough to sort at each step.
+ */
+#define MR_OUTLOOK_STEPS 63u
+
+struct mr_outlook {
+  double *op_seconds_sum; /* of each op of the program */
+  uint32_t *op_samples;
+  double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps, a ring */
+  uint64_t step_count;
+  uint64_t moved_bytes[MR_LINK_COUNT];
+  double busy_seconds[MR_LINK_COUNT];
+  struct mr_load_mark load_mark;
+  double others_share; /* of the processors, while these steps were measured */
+};
+
+struct mr_run;
+
+/* Nothing measured yet, for the program of run->layout. MR_NO_MEMORY leaves the outlook as it was.
+ */
+MR_CHECK_RESULT mr_status mr_outlook_init(struct mr_run *run);
+void mr_outlook_fini(struct mr_run *run);
+
+/* The steps so far belong to a forecast that is gone; what ops and links took stays. */
+void mr_outlook_restart(struct mr_outlook *outlook);
+
+/* Adds a step. */
+void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_step_report *report);
+
+/* The median step; 0 where none was measured. */
+double mr_outlook_median_seconds(const struct mr_outlook *outlook);
+
+/* True where others took so much of the machine that its speed cannot be learned from the steps. */
+bool mr_outlook_disturbed(const struct mr_outlook *outlook);
+
+/* Puts the rates that the steps show in place of the profile's and the store's; what the steps did
+ * not use stays. */
+void mr_outlook_learn(const struct mr_run *run, struct mr_profile *profile,
+                      struct mr_store_rates *nvme);
+
+#endif
