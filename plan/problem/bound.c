@@ -386,7 +386,7 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
       bound.cut.menu_seconds == NULL) {
     goto done;
   }
-  status = mr_problem_index_create(problem, &index);
+  status = mr_problem_index_create(problem, false, &index);
   if (status != MR_OK) {
     goto done;
   }

@@ -38,6 +38,13 @@ static inline bool mr_problem_tensor_is_fixed(const struct mr_problem_tensor *te
   return tensor->start || tensor->end || tensor->p >= tensor->g;
 }
 
+/* Whether the segment after the one that makes a tensor needs it: kept, it takes no room where the
+ * two follow each other without a pause. */
+static inline bool mr_problem_tensor_is_handed_on(const struct mr_problem *problem,
+                                                  const struct mr_problem_tensor *tensor) {
+  return tensor->g == tensor->p + 1 && tensor->g < problem->segment_count;
+}
+
 /* What a problem says in other orders; fixed while it lives. */
 struct mr_problem_index {
   int32_t *by_birth;    /* tensors by p, of one p the longest gap first */
@@ -45,7 +52,7 @@ struct mr_problem_index {
   int32_t *by_need;     /* tensors by g */
   int32_t *need_rank;   /* the place of each tensor in by_need */
   bool *free_choice;    /* for each tensor: it is alive, and neither a weight nor a gradient */
-  double *limit;        /* for each point */
+  double *limit;        /* for each point; INFINITY: the simulation decides */
 };
 
 struct mr_draft_knobs {
@@ -66,7 +73,13 @@ struct mr_problem_draft {
   int32_t *fetch_count;      /* for each boundary: tensors that must come in before it */
 };
 
-MR_CHECK_RESULT mr_status mr_problem_index_create(const struct mr_problem *problem,
+/*
+ * Limits of points. "After" and "before" points last no time where two segments follow each other
+ * without a pause, so a draft may exceed the device there and still run; whether it does, only the
+ * simulation finds out. A cautious index gives such a point no limit only where nothing else could
+ * be done, a bold one never does: good for small problems, where one tensor is much of the device.
+ */
+MR_CHECK_RESULT mr_status mr_problem_index_create(const struct mr_problem *problem, bool bold,
                                                   struct mr_problem_index **index_out);
 void mr_problem_index_destroy(struct mr_problem_index *index);
 

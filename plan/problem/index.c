@@ -57,25 +57,25 @@ static void fill_need_order(const struct mr_problem *problem, struct order_entry
   }
 }
 
-/*
- * Where even what must lie at an "after" or "before" point exceeds the device, the segments on both
- * sides may still follow each other without a pause, so that the point lasts no time: the
- * simulation finds out, and the point has no limit.
- */
-static void fill_limits(const struct mr_problem *problem, struct mr_problem_index *index) {
+static void fill_limits(const struct mr_problem *problem, bool bold,
+                        struct mr_problem_index *index) {
   double limit = mr_problem_limit(problem->device_bytes);
-  int32_t point_count = 3 * (problem->segment_count + 1);
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
-    bool born = t->end || (!t->start && !t->clean);
+    bool born = t->end || (!t->start && (!t->clean || mr_problem_tensor_is_handed_on(problem, t)));
     bool moves = t->start || t->end;
     if (moves || (index->free_choice[v] && t->recompute_seconds >= MR_PROBLEM_NO_RECOMPUTE)) {
       index->limit[mr_point_after(t->p + 1)] += born ? t->bytes : 0;
       index->limit[mr_point_before(t->g)] += t->end ? 0 : t->bytes;
     }
   }
-  for (int32_t point = 0; point < point_count; point++) {
-    index->limit[point] = index->limit[point] > limit ? INFINITY : limit;
+  for (int32_t boundary = 0; boundary <= problem->segment_count; boundary++) {
+    double *after = &index->limit[mr_point_after(boundary)];
+    double *before = &index->limit[mr_point_before(boundary)];
+    bool paused = boundary == problem->segment_count;
+    bool forced = fmax(*after, *before) > limit;
+    *after = *before = !paused && (bold || forced) ? INFINITY : limit;
+    index->limit[mr_point_during(boundary)] = limit;
   }
 }
 
@@ -92,7 +92,7 @@ void mr_problem_index_destroy(struct mr_problem_index *index) {
   free(index);
 }
 
-mr_status mr_problem_index_create(const struct mr_problem *problem,
+mr_status mr_problem_index_create(const struct mr_problem *problem, bool bold,
                                   struct mr_problem_index **index_out) {
   uint64_t n = (uint64_t)problem->tensor_count;
   uint64_t boundary_count = (uint64_t)problem->segment_count + 1;
@@ -118,7 +118,7 @@ mr_status mr_problem_index_create(const struct mr_problem *problem,
   }
   fill_birth_order(problem, entries, index);
   fill_need_order(problem, entries, index);
-  fill_limits(problem, index);
+  fill_limits(problem, bold, index);
   *index_out = index;
   index = NULL;
   status = MR_OK;

@@ -11,6 +11,10 @@ static const struct level {
   uint64_t work;
 } levels[] = {{2000, 6000000}, {8000, 6000000}, {INT32_MAX, 6000000}};
 
+/* Problems so small are searched boldly too, and so is what caution finds nothing for. */
+#define BOLD_TENSORS 64
+#define BOLD_WORK    1000000
+
 /* The finest merge of at most `limit` tensors, or the coarsest where none is so small; NULL where
  * the problem itself is. */
 static mr_status merge_to(const struct mr_problem *problem, int32_t limit,
@@ -51,23 +55,25 @@ static void take_over(struct mr_problem_search *search, const struct mr_problem_
 
 static void hand_over(const struct mr_problem_search *search, const struct mr_problem_merge *merge,
                       struct mr_problem_solution *solution) {
-  solution->found = true;
+  solution->seconds = search->best_seconds;
   solution->knobs = search->best->knobs;
   for (int32_t v = 0; v < solution->tensor_count; v++) {
     solution->decisions[v] = search->best->decisions[merge == NULL ? v : merge->group_of[v]];
   }
 }
 
+/* One level, from where the one before ended or from the seeds. */
 static mr_status search_level(const struct mr_problem *problem,
                               const struct mr_problem_merge *merge, uint64_t work,
                               struct mr_problem_solution *solution) {
   struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, merge == NULL ? problem : merge->problem);
+  mr_status status =
+      mr_problem_search_init(&search, merge == NULL ? problem : merge->problem, false);
   if (status != MR_OK) {
     return status;
   }
   search.bound_seconds = solution->bound_seconds;
-  if (solution->found) {
+  if (solution->seconds < INFINITY) {
     take_over(&search, merge, solution);
   }
   if (search.best_seconds == INFINITY) {
@@ -76,8 +82,27 @@ static mr_status search_level(const struct mr_problem *problem,
   if (search.best_seconds < INFINITY) {
     status = mr_problem_search_improve(&search, work);
   }
+  hand_over(&search, merge, solution);
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+/* The whole problem once more, boldly; taken where that is better. */
+static mr_status search_boldly(const struct mr_problem *problem, uint64_t work,
+                               struct mr_problem_solution *solution) {
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, problem, true);
+  if (status != MR_OK) {
+    return status;
+  }
+  search.bound_seconds = solution->bound_seconds;
+  mr_problem_search_seed(&search);
   if (search.best_seconds < INFINITY) {
-    hand_over(&search, merge, solution);
+    status = mr_problem_search_improve(&search, work);
+  }
+  if (search.best_seconds < solution->seconds) {
+    hand_over(&search, NULL, solution);
+    solution->bold = true;
   }
   mr_problem_search_fini(&search);
   return status;
@@ -86,6 +111,8 @@ static mr_status search_level(const struct mr_problem *problem,
 mr_status mr_problem_search_levels(const struct mr_problem *problem,
                                    struct mr_problem_solution *solution) {
   mr_status status = MR_OK;
+  solution->seconds = INFINITY;
+  solution->bold = false;
   for (size_t i = 0; i < MR_COUNT_OF(levels) && status == MR_OK; i++) {
     struct mr_problem_merge *merge = NULL;
     status = merge_to(problem, levels[i].tensors, &merge);
@@ -94,6 +121,9 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
       status = search_level(problem, merge, levels[i].work, solution);
     }
     mr_problem_merge_destroy(merge);
+  }
+  if (status == MR_OK && (problem->tensor_count <= BOLD_TENSORS || solution->seconds == INFINITY)) {
+    status = search_boldly(problem, BOLD_WORK, solution);
   }
   return status;
 }

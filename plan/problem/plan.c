@@ -45,19 +45,6 @@ static struct mr_problem_schedule *schedule_create(const struct mr_problem *prob
   return schedule;
 }
 
-/* Everything is recomputed or on NVMe, but for what the next segment needs at once. */
-static void let_all_go(const struct mr_problem *problem, const struct mr_problem_index *index,
-                       struct mr_problem_draft *draft) {
-  for (int32_t v = 0; v < problem->tensor_count; v++) {
-    const struct mr_problem_tensor *t = &problem->tensors[v];
-    if (index->free_choice[v] && t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
-      mr_problem_draft_set(draft, v, MR_PROBLEM_RECOMPUTE);
-    } else if (index->free_choice[v] && t->g > t->p + 1) {
-      mr_problem_draft_set(draft, v, t->clean ? MR_PROBLEM_HOST : MR_PROBLEM_NVME);
-    }
-  }
-}
-
 /* Whether the problem can be carried out at all with this device budget, and what must lie there at
  * the fullest point. */
 static mr_status try_budget(const struct mr_problem *problem, double device_bytes, bool *can_out,
@@ -65,12 +52,11 @@ static mr_status try_budget(const struct mr_problem *problem, double device_byte
   struct mr_problem trial = *problem;
   trial.device_bytes = device_bytes;
   struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, &trial);
+  mr_status status = mr_problem_search_init(&search, &trial, true);
   if (status != MR_OK) {
     return status;
   }
-  let_all_go(&trial, search.index, search.draft);
-  mr_problem_search_try_draft(&search);
+  mr_problem_search_let_all_go(&search);
   *can_out = search.best_seconds < INFINITY;
   *load_bytes_out = 0;
   for (int32_t point = 0; point < 3 * (problem->segment_count + 1); point++) {
@@ -106,7 +92,7 @@ static mr_status fill_schedule(const struct mr_problem *problem,
                                const struct mr_problem_solution *solution,
                                struct mr_problem_schedule *schedule) {
   struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, problem);
+  mr_status status = mr_problem_search_init(&search, problem, solution->bold);
   if (status != MR_OK) {
     return status;
   }
@@ -136,7 +122,7 @@ mr_status mr_problem_plan(const struct mr_problem *problem,
     schedule->bound_seconds = solution.bound_seconds;
     status = mr_problem_search_levels(problem, &solution);
   }
-  if (status == MR_OK && solution.found) {
+  if (status == MR_OK && solution.seconds < INFINITY) {
     status = fill_schedule(problem, &solution, schedule);
   } else if (status == MR_OK) {
     status = smallest_device(problem, &schedule->smallest_device_bytes);

@@ -78,8 +78,8 @@ void mr_problem_search_fini(struct mr_problem_search *search) {
   free(search->by_class);
 }
 
-mr_status mr_problem_search_init(struct mr_problem_search *search,
-                                 const struct mr_problem *problem) {
+mr_status mr_problem_search_init(struct mr_problem_search *search, const struct mr_problem *problem,
+                                 bool bold) {
   uint64_t n = (uint64_t)problem->tensor_count;
   *search = (struct mr_problem_search){.problem = problem, .best_seconds = INFINITY};
   struct keyed *keyed = mr_allocate(n, sizeof *keyed);
@@ -89,7 +89,7 @@ mr_status mr_problem_search_init(struct mr_problem_search *search,
   mr_status status = MR_NO_MEMORY;
   if (keyed != NULL && search->by_gap != NULL && search->by_price != NULL &&
       search->by_class != NULL) {
-    status = mr_problem_index_create(problem, &search->index);
+    status = mr_problem_index_create(problem, bold, &search->index);
   }
   if (status == MR_OK) {
     fill_orders(search, keyed);

@@ -27,11 +27,14 @@ struct mr_problem_search {
 };
 
 MR_CHECK_RESULT mr_status mr_problem_search_init(struct mr_problem_search *search,
-                                                 const struct mr_problem *problem);
+                                                 const struct mr_problem *problem, bool bold);
 void mr_problem_search_fini(struct mr_problem_search *search);
 
 /* Takes search->draft as the best where it is sound and can run. */
 void mr_problem_search_try_draft(struct mr_problem_search *search);
+/* Tries the drafts with the least on the device, whatever they take; the last one that it tried,
+ * search->draft, keeps all that is handed on. */
+void mr_problem_search_let_all_go(struct mr_problem_search *search);
 /* Fills in search->best from the seeds; best_seconds stays INFINITY where no seed is sound. */
 void mr_problem_search_seed(struct mr_problem_search *search);
 /* Improves search->best until about `work` events have been simulated. MR_NO_MEMORY. */
@@ -89,12 +92,12 @@ struct mr_problem_solution {
   int32_t tensor_count;
   uint8_t *decisions; /* the caller's */
   struct mr_draft_knobs knobs;
+  bool bold;            /* which index the decisions are for */
+  double seconds;       /* of the last level's best; INFINITY: none was found */
   double bound_seconds; /* where to stop */
-  bool found;
 };
 
-/* Fills in the best decisions that were found on the way; found says whether there are any. They
- * are those of the whole problem's level. MR_NO_MEMORY. */
+/* Fills in the best decisions that were found, knobs, bold and seconds. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_problem_search_levels(const struct mr_problem *problem,
                                                    struct mr_problem_solution *solution);
 

@@ -93,6 +93,33 @@ static double try_seed(struct mr_problem_search *search, int32_t recompute_count
   return seconds;
 }
 
+/* Everything is recomputed or on NVMe but for what is handed on; of that, clean tensors too are
+ * dropped where `clean_too`. */
+static void let_all_go(struct mr_problem_draft *draft, bool clean_too) {
+  const struct mr_problem *problem = draft->problem;
+  for (int32_t v = 0; v < problem->tensor_count; v++) {
+    const struct mr_problem_tensor *t = &problem->tensors[v];
+    if (!draft->index->free_choice[v]) {
+      continue;
+    }
+    if (t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
+      mr_problem_draft_set(draft, v, MR_PROBLEM_RECOMPUTE);
+    } else if (t->clean && (clean_too || !mr_problem_tensor_is_handed_on(problem, t))) {
+      mr_problem_draft_set(draft, v, MR_PROBLEM_HOST);
+    } else {
+      bool stays = mr_problem_tensor_is_handed_on(problem, t);
+      mr_problem_draft_set(draft, v, stays ? MR_PROBLEM_KEEP : MR_PROBLEM_NVME);
+    }
+  }
+}
+
+void mr_problem_search_let_all_go(struct mr_problem_search *search) {
+  for (int clean_too = 1; clean_too >= 0; clean_too--) {
+    let_all_go(search->draft, clean_too == 1);
+    mr_problem_search_try_draft(search);
+  }
+}
+
 void mr_problem_search_seed(struct mr_problem_search *search) {
   int32_t low = 0;
   int32_t high = search->price_count;
@@ -110,5 +137,8 @@ void mr_problem_search_seed(struct mr_problem_search *search) {
     try_seed(search, high);
     low = best - step > low ? best - step : low;
     high = best + step < high ? best + step : high;
+  }
+  if (search->best_seconds == INFINITY) {
+    mr_problem_search_let_all_go(search);
   }
 }

@@ -315,6 +315,9 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
   begin(s);
   for (;;) {
     advance_compute(s);
+    if (s->device_bytes > s->device_limit) {
+      return INFINITY; /* what is there from the start does not fit */
+    }
     start_out(s);
     start_from_heap(s, MR_PROBLEM_WRITE, &s->writes);
     start_from_heap(s, MR_PROBLEM_READ, &s->reads);
