@@ -19,7 +19,8 @@ static mr_status take_device(struct mr_run *run, bool deferred) {
     return MR_NO_MEMORY;
   }
   for (uint32_t i = 0; i < layout->instance_count; i++) {
-    range_bytes[i] = layout->instances[i].small ? 0 : layout->instances[i].bytes;
+    const struct mr_instance *instance = &layout->instances[i];
+    range_bytes[i] = instance->small || instance->on_host ? 0 : instance->bytes;
   }
   struct mr_device_config config = {
       .page_bytes = layout->page_bytes,
@@ -46,8 +47,12 @@ static mr_status compute_addresses(struct mr_run *run) {
   char *small = run->device_ops->small_address(run->device);
   for (uint32_t i = 0; i < layout->instance_count; i++) {
     const struct mr_instance *instance = &layout->instances[i];
-    run->addresses[i] = instance->small ? small + instance->small_offset
-                                        : run->device_ops->range_address(run->device, i);
+    if (instance->on_host) {
+      run->addresses[i] = mr_host_page(run, &layout->slots[instance->slot], 0);
+    } else {
+      run->addresses[i] = instance->small ? small + instance->small_offset
+                                          : run->device_ops->range_address(run->device, i);
+    }
   }
   for (uint32_t i = 0; i < operand_count; i++) {
     uint32_t instance = layout->operands[i];
@@ -62,7 +67,7 @@ static mr_status compute_addresses(struct mr_run *run) {
 
 static mr_status bind(struct mr_run *run, uint32_t index) {
   const struct mr_instance *instance = &run->layout->instances[index];
-  if (instance->small) {
+  if (instance->small || instance->on_host) {
     return MR_OK;
   }
   return run->device_ops->bind(run->device, index, &run->layout->pages[instance->first_page],
@@ -136,10 +141,10 @@ mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
   const struct mr_program_plan *layout = run->layout;
   mr_status status = take_device(run, before != NULL);
   if (status == MR_OK) {
-    status = compute_addresses(run);
+    status = take_host(run, before != NULL);
   }
   if (status == MR_OK) {
-    status = take_host(run, before != NULL);
+    status = compute_addresses(run);
   }
   if (status == MR_OK) {
     status = bind_residents(run);

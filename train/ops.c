@@ -85,7 +85,7 @@ mr_status op_add_embed(const struct op_builder *builder, const char *name, uint3
       .attributes_bytes = sizeof attributes,
       /* one row of each table read and one row written for each token */
       .memory_bytes = rows_of(shape) * (3 * shape->width + 1) * sizeof(float),
-      .flags = MR_OP_REPEATABLE,
+      .flags = MR_OP_REPEATABLE | MR_OP_HOST_CAPABLE,
       .block = block,
   };
   return op_finish(builder, &desc, embed_run, &operands);

@@ -141,7 +141,7 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .memory_bytes = 7 * op->count * sizeof(float), /* p, m, v both ways, g read */
-      .flags = MR_OP_TRAIN_ONLY,
+      .flags = MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE,
       .block = MR_NO_BLOCK,
   };
   return op_finish(builder, &desc, adamw_run, &operands);

@@ -212,6 +212,7 @@ static void layer_forward(struct maker *m, struct layer *layer, uint32_t micro, 
     struct op_draft op = {.name = "forward", .block = block};
     bool last = i + 1 == m->options->layer_ops;
     op.flags = chance(m, 88) ? MR_OP_REPEATABLE : 0;
+    op.flags |= chance(m, 10) ? MR_OP_HOST_CAPABLE : 0;
     uint32_t read = 1 + (uint32_t)mr_random_below(&m->random, MOST_READ);
     for (uint32_t j = 0; j < read; j++) {
       reads(&op, any_local(m, layer));
@@ -254,6 +255,7 @@ static void layer_backward(struct maker *m, struct model *model, uint32_t micro,
     struct op_draft op = {.name = "backward"};
     op.block = chance(m, 50) ? micro * MOST_LAYERS + l : MR_NO_BLOCK;
     op.flags = MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE;
+    op.flags |= chance(m, 10) ? MR_OP_HOST_CAPABLE : 0;
     uint32_t read = 1 + (uint32_t)mr_random_below(&m->random, MOST_READ);
     for (uint32_t j = 0; j < read; j++) {
       reads(&op, any_local(m, layer));
@@ -286,6 +288,7 @@ static void layer_backward(struct maker *m, struct model *model, uint32_t micro,
 static void layer_update(struct maker *m, struct model *model, struct layer *layer) {
   for (uint32_t i = 0; i < PARAMETERS; i++) {
     struct op_draft op = {.name = "update", .flags = MR_OP_TRAIN_ONLY, .block = MR_NO_BLOCK};
+    op.flags |= chance(m, 80) ? MR_OP_HOST_CAPABLE : 0;
     reads(&op, layer->gradients[i]);
     reads(&op, model->norm);
     changes(&op, layer->parameters[i]);
