@@ -13,6 +13,8 @@
 #include "runtime/planning.h"
 #include "runtime/runtime.h"
 
+/* Steps of a plan that is replaced whatever it gains. */
+#define ALWAYS_STEPS 2u
 /* Steps that are measured before the forecast is looked at. */
 #define REVIEW_STEPS 4u
 /* A forecast that is nearer than this is true. */
@@ -105,9 +107,8 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
 static bool review_due(const struct mr_run *run) {
   const struct mr_settings *settings = &run->plan->settings;
   const struct mr_outlook *outlook = &run->outlook;
-  if (settings->replan_steps != MR_REPLAN_AUTO) {
-    return settings->replan_steps != MR_REPLAN_NEVER &&
-           run->step_index >= run->plan_base + settings->replan_steps;
+  if (settings->replan != MR_REPLAN_AUTO) {
+    return settings->replan == MR_REPLAN_ALWAYS && run->step_index >= run->plan_base + ALWAYS_STEPS;
   }
   double error = mr_outlook_median_seconds(outlook) / run->layout->step_seconds - 1;
   return settings->policy == MR_POLICY_SEARCHED && settings->plan_path == NULL &&
@@ -134,7 +135,7 @@ static mr_status forecast_again(struct mr_run *run, const struct mr_plan *plan) 
 static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan) {
   double before_seconds = run->layout->step_seconds;
   double after_seconds = plan->layout->step_seconds;
-  bool forced = run->plan->settings.replan_steps != MR_REPLAN_AUTO;
+  bool forced = run->plan->settings.replan == MR_REPLAN_ALWAYS;
   if (!plan->layout->fits || (!forced && after_seconds > before_seconds * (1 - LEAST_GAIN))) {
     return MR_OK;
   }

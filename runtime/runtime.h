@@ -33,13 +33,13 @@
  * store's pool, thread stacks of 256 KiB, and the trace's rings; the promise leaves 96 MiB for
  * these, for libraries and for the client's heap (MR_OVERHEAD_BYTES).
  *
- * Another plan. The first steps under a plan are measured (outlook.h). Where their median is off the
- * forecast, and others did not take the processors, the rates that they show take the place of the
- * profile's, the present plan gets a new forecast, and a plan made for these rates takes over before
- * the next step if it promises enough (replan.c). What lasts then moves to its new homes piece by
- * piece, memory being given back as it is read, so that no budget is exceeded (migrate.c). Planning
- * is done between the steps, on the thread that steps: beside them it would slow down what it wants
- * to know.
+ * Another plan. The first steps under a plan are measured (outlook.h). Where their median is off
+ * the forecast, and others did not take the processors, the rates that they show take the place of
+ * the profile's, the present plan gets a new forecast, and a plan made for these rates takes over
+ * before the next step if it promises enough (replan.c). What lasts then moves to its new homes
+ * piece by piece, memory being given back as it is read, so that no budget is exceeded (migrate.c).
+ * Planning is done between the steps, on the thread that steps: beside them it would slow down what
+ * it wants to know.
  *
  * Errors. The first failure wins: it is kept, `stop` is set, every wait ends, and mr_run_step
  * returns it. A wait in which nothing moves for longer than the I/O time limit and a half ends the
@@ -93,7 +93,7 @@ struct mr_settings {
   bool reprofile;
   bool check_plan;
   mr_policy policy;
-  uint32_t replan_steps;
+  mr_replan replan;
 };
 
 /* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path

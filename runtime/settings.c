@@ -59,8 +59,9 @@ static mr_status check(const struct mr_options *options) {
   }
   if ((unsigned)options->offload > MR_OFFLOAD_AUTO ||
       (unsigned)options->recompute > MR_RECOMPUTE_FULL ||
-      (unsigned)options->io_engine > MR_IO_PREAD || (unsigned)options->policy > MR_POLICY_LRU) {
-    return refuse("an unknown offload mode, recompute mode, I/O engine or policy");
+      (unsigned)options->io_engine > MR_IO_PREAD || (unsigned)options->policy > MR_POLICY_LRU ||
+      (unsigned)options->replan > MR_REPLAN_ALWAYS) {
+    return refuse("an unknown offload mode, recompute mode, I/O engine, policy or replan mode");
   }
   for (uint32_t i = 0; i < options->nvme_count; i++) {
     if (options->nvme[i].path == NULL || options->nvme[i].path[0] == '\0') {
@@ -169,7 +170,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
-  settings->replan_steps = options->replan_steps;
+  settings->replan = options->replan;
   /* The paths of a machine that is not here are only sizes. */
   if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);

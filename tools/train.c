@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memrun train: shows what a training does while it runs, and its figures at the end. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,8 @@ struct training {
   double seconds;
   double tokens;
   uint64_t checkpoint_step; /* 0: none */
+  double first_predicted_seconds;
+  struct mr_step_report last;
 };
 
 static void fail(struct training *training, mr_status status) {
@@ -99,6 +102,9 @@ static void stepped(void *context, struct trainer *trainer, const struct trainer
   } else if (training->progress == NULL) {
     step_text(training->output, step);
   }
+  training->first_predicted_seconds = training->step_count == 0 ? step->report.predicted_seconds
+                                                                : training->first_predicted_seconds;
+  training->last = step->report;
   training->step_count++;
   progress_step(training->progress, step);
 }
@@ -149,18 +155,56 @@ static json_t *plan_json(const struct mr_plan_summary *summary) {
       (json_int_t)summary->nvme_bytes, "recomputed", (json_int_t)summary->recomputed_bytes);
 }
 
+/* By how much the forecast is above (or, negative, below) what was measured; 0: nothing was. */
+static double forecast_error(const struct mr_step_report *report) {
+  return report->median_seconds > 0 ? report->predicted_seconds / report->median_seconds - 1 : 0;
+}
+
+static json_t *forecast_json(const struct training *training) {
+  const struct mr_step_report *last = &training->last;
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "first_predicted_seconds",
+                   json_number(training->first_predicted_seconds), "predicted_seconds",
+                   json_number(last->predicted_seconds), "median_seconds",
+                   json_number(last->median_seconds), "error", json_number(forecast_error(last)),
+                   "others_share", json_number(last->others_share), "replans",
+                   (json_int_t)last->replan_count, "replan_step", (json_int_t)last->replan_step,
+                   "replan_before_seconds", json_number(last->replan_before_seconds));
+}
+
 static json_t *done_json(const struct training *training, const struct mr_plan_summary *summary,
                          const struct mr_step_report *last, bool interrupted) {
   double rate = training->seconds > 0 ? training->tokens / training->seconds : 0;
-  return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:{s:I, s:I, s:I, s:I}, s:o}", "event",
-                   interrupted ? "interrupted" : "done", "steps", (json_int_t)training->step_count,
-                   "losses", losses_json(training), "tokens_per_second", json_number(rate),
-                   "footprint_bytes", (json_int_t)summary->footprint_bytes, "budget_bytes",
-                   job_tiers_json(summary->budget_bytes), "peak_bytes", "device",
-                   (json_int_t)last->peak_bytes[MR_TIER_DEVICE], "host",
-                   (json_int_t)last->peak_bytes[MR_TIER_HOST], "nvme",
-                   (json_int_t)last->peak_bytes[MR_TIER_NVME], "resident",
-                   (json_int_t)last->resident_peak_bytes, "plan", plan_json(summary));
+  return json_pack(
+      "{s:s, s:I, s:o, s:o, s:I, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o}", "event",
+      interrupted ? "interrupted" : "done", "steps", (json_int_t)training->step_count, "losses",
+      losses_json(training), "tokens_per_second", json_number(rate), "footprint_bytes",
+      (json_int_t)summary->footprint_bytes, "budget_bytes", job_tiers_json(summary->budget_bytes),
+      "peak_bytes", "device", (json_int_t)last->peak_bytes[MR_TIER_DEVICE], "host",
+      (json_int_t)last->peak_bytes[MR_TIER_HOST], "nvme",
+      (json_int_t)last->peak_bytes[MR_TIER_NVME], "resident", (json_int_t)last->resident_peak_bytes,
+      "plan", plan_json(summary), "forecast", forecast_json(training));
+}
+
+static void forecast_text(const struct training *training) {
+  const struct mr_step_report *last = &training->last;
+  struct job_seconds predicted;
+  struct job_seconds median;
+  if (last->replan_count > 0) {
+    output_text(training->output,
+                "replanned  before step %llu: forecast %s, %s for the plan before\n",
+                (unsigned long long)last->replan_step,
+                job_seconds_format(last->predicted_seconds, &predicted),
+                job_seconds_format(last->replan_before_seconds, &median));
+  }
+  if (last->median_seconds > 0) {
+    double error = forecast_error(last);
+    output_text(training->output,
+                "forecast   %s a step, measured %s (median): %.1f %% too %s; others had %.0f %% of "
+                "the processors\n",
+                job_seconds_format(last->predicted_seconds, &predicted),
+                job_seconds_format(last->median_seconds, &median), 100 * fabs(error),
+                error < 0 ? "low" : "high", 100 * last->others_share);
+  }
 }
 
 static void done_text(const struct training *training, const struct mr_plan_summary *summary,
@@ -174,6 +218,7 @@ static void done_text(const struct training *training, const struct mr_plan_summ
     output_text(output, "done       %u steps in %s, %.0f tokens/s\n", training->step_count,
                 job_seconds_format(training->seconds, &seconds),
                 training->seconds > 0 ? training->tokens / training->seconds : 0);
+    forecast_text(training);
   }
   for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
     if (summary->budget_bytes[tier] > 0) {

@@ -13,15 +13,16 @@ from common import harness
 
 EVERY = 60
 SAMPLE = 60
+REPLAN = ["--replan", "always"]
 
 
 class Allocations(harness.Case):
 
-    def fail_each(self, statuses, **which):
+    def fail_each(self, statuses, steps=2, **which):
         """Fails one allocation after another; `which` says whose."""
-        job = common.Job("auto", steps=2)
+        job = common.Job("auto", steps=steps)
         counted = harness.scratch / "count"
-        outcome = job.run("--ckpt", harness.folder("other"), resume=True,
+        outcome = job.run("--ckpt", harness.folder("other"), *REPLAN, resume=True,
                           env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC_COUNT=counted))
         self.assert_status(outcome, 0)
         total = int(counted.read_text())
@@ -32,7 +33,7 @@ class Allocations(harness.Case):
         numbers += sorted(source.sample(range(EVERY + 1, total + 1),
                                         min(SAMPLE, total - EVERY)))
         for number in numbers:
-            outcome = job.run("--ckpt", harness.folder("other"), resume=True,
+            outcome = job.run("--ckpt", harness.folder("other"), *REPLAN, resume=True,
                               env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC=number))
             with self.subTest(number=number):
                 if outcome.status == 0:
@@ -44,6 +45,10 @@ class Allocations(harness.Case):
 
     def test_of_memrun(self):
         self.fail_each((harness.DOES_NOT_FIT,))
+
+    def test_with_another_plan(self):
+        """The fourth step has a plan of its own."""
+        self.fail_each((harness.DOES_NOT_FIT,), steps=4)
 
     def test_of_the_json_library(self):
         """It does not tell lack of memory from text that is no JSON, so neither can memrun."""

@@ -26,7 +26,8 @@ class Kill(harness.Case):
         found = ["train", "--json", *common.MODEL, "--steps", STEPS, "--offload", "nvme", "--nvme",
                  harness.scratch / "nvme", "--device-mem",
                  max(65536, smallest + (footprint - smallest) // 4), "--host-mem", "0",
-                 "--ckpt", path / "ckpt", "--ckpt-every", "1", "--save", path / "save"]
+                 "--replan", "always", "--ckpt", path / "ckpt", "--ckpt-every", "1",
+                 "--save", path / "save"]
         return found + (["--resume", path / "ckpt"] if resume else [])
 
     def resumes(self, path):

@@ -111,8 +111,7 @@ static void job_draw(struct job *job, uint64_t seed, bool must_use_nvme) {
   job->options.threads = 1;
   job->options.profile_path = profile_path;
   job->options.check_plan = true;
-  static const uint32_t replan_steps[] = {MR_REPLAN_AUTO, MR_REPLAN_NEVER, MR_REPLAN_NEVER, 1, 2};
-  job->options.replan_steps = replan_steps[mr_random_below(&job->random, 5)];
+  job->options.replan = (mr_replan)mr_random_below(&job->random, 3);
   uint64_t largest = 0;
   for (mr_tensor_id t = 0; t < job->graph->tensor_count; t++) {
     largest = mr_max_u64(largest, job->graph->tensors[t].bytes);

@@ -47,6 +47,10 @@ class Lines(harness.Case):
             self.assertEqual(plan["need_bytes"][tier], done["peak_bytes"][tier], tier)
         self.assert_keys(plan["moved_bytes"], harness.LINK_KEYS, whole=True)
         self.assert_keys(plan["gap_bytes"], ["kept", "host", "nvme", "recomputed"], whole=True)
+        forecast = done["forecast"]
+        self.assertGreater(forecast["median_seconds"], 0)
+        self.assertAlmostEqual(forecast["error"], forecast["predicted_seconds"] /
+                               forecast["median_seconds"] - 1)
         self.assertTrue(outcome.out.startswith('{"event":"step","step":1,"loss":'))
 
     def test_losses_have_all_their_digits(self):

@@ -22,7 +22,8 @@ def draw_model(random_source):
             "--seed", random_source.randrange(1 << 32), "--threads",
             random_source.choice([1, 2]), "--grad-accum", random_source.choice([1, 1, 1, 2, 3]),
             "--clip", random_source.choice(["0", "0.5", "1"]), "--recompute",
-            random_source.choice(["auto", "none", "full"])]
+            random_source.choice(["auto", "none", "full"]), "--replan",
+            random_source.choice(["auto", "always"])]
 
 
 def draw_budget(random_source, model, engine):

@@ -64,7 +64,7 @@ static void steps_allocate_nothing(mr_offload offload, uint64_t host_bytes, cons
   world_init(&world, shape);
   world_options(&options, 4096, host_bytes, offload);
   options.trace_path = trace;
-  options.replan_steps = MR_REPLAN_NEVER; /* planning again is no part of a step */
+  options.replan = MR_REPLAN_NEVER; /* planning again is no part of a step */
   assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_OK);
   mr_plan_summarize(plan, &summary);
   mr_plan_destroy(plan);

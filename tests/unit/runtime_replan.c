@@ -26,7 +26,7 @@ static struct world world;
 static void set_options(struct mr_options *options, uint64_t device_bytes, uint64_t host_bytes,
                         mr_offload offload) {
   world_options(options, device_bytes, host_bytes, offload);
-  options->replan_steps = MR_REPLAN_NEVER;
+  options->replan = MR_REPLAN_NEVER;
   options->nvme = &path;
   options->nvme_count = offload == MR_OFFLOAD_NVME;
 }
@@ -129,7 +129,7 @@ static void a_run_replans_itself(void **unused) {
   struct mr_options options;
   set_options(&options, 0, 4 * MR_MIB, MR_OFFLOAD_NVME);
   options.device_bytes = smallest_device_bytes(&options) * 5 / 4;
-  options.replan_steps = 2;
+  options.replan = MR_REPLAN_ALWAYS;
   struct mr_run *run = NULL;
   struct world_state state;
   world_state_init(&state, shape);
