@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way through a packing problem: bound, portfolio, exact search, verdict. */
+#include "plan/pack/pack.h"
+#include "base/base.h"
+#include "plan/pack/search.h"
+
+/* Sums of offsets and sizes then fit signed 64 bits. */
+#define MOST_BYTES (1ull << 62)
+
+static mr_status check_buffers(const struct mr_pack_problem *problem) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < problem->buffer_count; i++) {
+    const struct mr_pack_buffer *buffer = &problem->buffers[i];
+    if (buffer->size_bytes == 0 || buffer->lower >= buffer->upper) {
+      mr_log(MR_LOG_ERROR,
+             "buffer %u has %llu bytes and lives in [%llu, %llu); both must be more "
+             "than nothing",
+             i, (unsigned long long)buffer->size_bytes, (unsigned long long)buffer->lower,
+             (unsigned long long)buffer->upper);
+      return MR_INVALID;
+    }
+    if (!mr_add_u64(sum, buffer->size_bytes, &sum) || sum > MOST_BYTES) {
+      mr_log(MR_LOG_ERROR, "the sizes up to buffer %u sum to more than %llu bytes", i, MOST_BYTES);
+      return MR_INVALID;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status solve(const struct mr_pack_problem *problem,
+                       const struct mr_pack_sections *sections, uint64_t *offsets,
+                       struct mr_pack_result *result) {
+  for (uint32_t s = 0; s < sections->count; s++) {
+    result->bound_bytes = mr_max_u64(result->bound_bytes, sections->load_bytes[s]);
+  }
+  mr_status status =
+      mr_pack_portfolio(problem, mr_max_u64(problem->capacity_bytes, result->bound_bytes), offsets,
+                        &result->peak_bytes);
+  if (status != MR_OK || result->peak_bytes <= problem->capacity_bytes) {
+    result->verdict = MR_PACK_FITS;
+    return status;
+  }
+  if (result->bound_bytes > problem->capacity_bytes) {
+    result->verdict = MR_PACK_IMPOSSIBLE;
+    return MR_OK;
+  }
+  status = mr_pack_search(problem, sections, offsets, result);
+  if (result->verdict == MR_PACK_IMPOSSIBLE) {
+    result->bound_bytes = problem->capacity_bytes + 1;
+  }
+  return status;
+}
+
+mr_status mr_pack_solve(const struct mr_pack_problem *problem, uint64_t *offsets,
+                        struct mr_pack_result *result_out) {
+  struct mr_pack_result result = {.verdict = MR_PACK_FITS};
+  struct mr_pack_sections sections;
+  mr_status status = check_buffers(problem);
+  if (status != MR_OK) {
+    return status;
+  }
+  if (problem->buffer_count == 0) {
+    *result_out = result;
+    return MR_OK;
+  }
+  status = mr_pack_sections_init(&sections, problem);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = solve(problem, &sections, offsets, &result);
+  mr_pack_sections_fini(&sections);
+  if (status == MR_OK) {
+    uint64_t peak = 0;
+    MR_ASSERT(!MR_CHECKED || (mr_pack_valid(problem, offsets, &peak) && peak == result.peak_bytes));
+    *result_out = result;
+  }
+  return status;
+}
+
+bool mr_pack_valid(const struct mr_pack_problem *problem, const uint64_t *offsets,
+                   uint64_t *peak_out) {
+  const struct mr_pack_buffer *buffers = problem->buffers;
+  uint64_t peak = 0;
+  for (uint32_t i = 0; i < problem->buffer_count; i++) {
+    uint64_t top = offsets[i] + buffers[i].size_bytes;
+    peak = mr_max_u64(peak, top);
+    for (uint32_t j = 0; j < i; j++) {
+      bool together = buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper;
+      if (together && offsets[i] < offsets[j] + buffers[j].size_bytes && offsets[j] < top) {
+        return false;
+      }
+    }
+  }
+  *peak_out = peak;
+  return true;
+}

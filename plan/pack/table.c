@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers as comma-separated values. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "plan/pack/pack.h"
+
+#define HEADER "id,lower,upper,size"
+#define FIELDS 4u
+
+struct reader {
+  const char *path;
+  uint64_t line;
+};
+
+static mr_status refuse(const struct reader *reader, const char *field, const char *wanted) {
+  mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": \"%s\" is not %s", reader->path, reader->line, field,
+         wanted);
+  return MR_INVALID;
+}
+
+/* A whole number of decimal digits. */
+static mr_status read_number(const struct reader *reader, const char *field, uint64_t *number_out) {
+  char *end = NULL;
+  errno = 0;
+  unsigned long long number = strtoull(field, &end, 10);
+  if (field[0] < '0' || field[0] > '9' || *end != '\0' || errno != 0) {
+    return refuse(reader, field, "a whole number below 2^64");
+  }
+  *number_out = number;
+  return MR_OK;
+}
+
+/* Cuts a line at its commas. */
+static mr_status cut(const struct reader *reader, char *line, char *fields[FIELDS]) {
+  uint32_t count = 0;
+  for (char *at = line; at != NULL && count < FIELDS; count++) {
+    fields[count] = at;
+    at = strchr(at, ',');
+    if (at != NULL) {
+      *at++ = '\0';
+    }
+    if (at == NULL ? count + 1 < FIELDS : count + 1 == FIELDS) {
+      mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": %s than 4 fields; wanted: " HEADER, reader->path,
+             reader->line, at == NULL ? "less" : "more");
+      return MR_INVALID;
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status add_buffer(struct mr_pack_table *table, const struct mr_pack_buffer *buffer,
+                            const char *name) {
+  mr_status status = mr_array_reserve((void **)&table->buffers, &table->buffer_capacity,
+                                      table->count + 1ull, sizeof *table->buffers);
+  if (status == MR_OK) {
+    status = mr_array_reserve((void **)&table->names, &table->name_capacity, table->count + 1ull,
+                              sizeof *table->names);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  table->names[table->count] = mr_string_copy(name);
+  if (table->names[table->count] == NULL) {
+    return MR_NO_MEMORY;
+  }
+  table->buffers[table->count++] = *buffer;
+  return MR_OK;
+}
+
+static mr_status read_buffer(struct mr_pack_table *table, const struct reader *reader, char *line) {
+  struct mr_pack_buffer buffer;
+  char *fields[FIELDS];
+  mr_status status = cut(reader, line, fields);
+  if (status == MR_OK) {
+    status = read_number(reader, fields[1], &buffer.lower);
+  }
+  if (status == MR_OK) {
+    status = read_number(reader, fields[2], &buffer.upper);
+  }
+  if (status == MR_OK) {
+    status = read_number(reader, fields[3], &buffer.size_bytes);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  if (buffer.lower >= buffer.upper) {
+    return refuse(reader, fields[2], "an upper end above the lower one");
+  }
+  if (buffer.size_bytes == 0) {
+    return refuse(reader, fields[3], "a size above 0");
+  }
+  return add_buffer(table, &buffer, fields[0]);
+}
+
+mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char *path) {
+  struct reader reader = {path, 0};
+  mr_status status = MR_OK;
+  char *line = NULL;
+  size_t capacity = 0;
+  bool headed = false;
+  *table = (struct mr_pack_table){0};
+  errno = 0;
+  while (status == MR_OK && getline(&line, &capacity, file) >= 0) {
+    reader.line++;
+    line[strcspn(line, "\r\n")] = '\0';
+    if (line[0] == '\0') continue;
+    if (!headed) {
+      headed = true;
+      status = strcmp(line, HEADER) == 0 ? MR_OK : refuse(&reader, line, "the header " HEADER);
+    } else {
+      status = read_buffer(table, &reader, line);
+    }
+  }
+  free(line);
+  if (status == MR_OK && ferror(file) != 0) {
+    mr_log(MR_LOG_ERROR, "%s: %s", path, strerror(errno));
+    return MR_IO;
+  }
+  if (status == MR_OK && !headed) {
+    mr_log(MR_LOG_ERROR, "%s:1: the file is empty; wanted: " HEADER, path);
+    return MR_INVALID;
+  }
+  return status;
+}
+
+void mr_pack_table_fini(struct mr_pack_table *table) {
+  for (uint32_t i = 0; i < table->count; i++) {
+    free(table->names[i]);
+  }
+  free(table->names);
+  free(table->buffers);
+  *table = (struct mr_pack_table){0};
+}
+
+mr_status mr_pack_table_write(const struct mr_pack_table *table, const uint64_t *offsets,
+                              FILE *file) {
+  bool written = fputs(HEADER ",offset\n", file) >= 0;
+  for (uint32_t i = 0; i < table->count && written; i++) {
+    const struct mr_pack_buffer *buffer = &table->buffers[i];
+    written = fprintf(file, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", table->names[i],
+                      buffer->lower, buffer->upper, buffer->size_bytes, offsets[i]) >= 0;
+  }
+  return written && fflush(file) == 0 ? MR_OK : MR_IO;
+}
