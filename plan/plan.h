@@ -71,6 +71,10 @@ struct mr_plan_problem {
   const double *op_seconds;       /* for each op of the program; borrowed during the call */
   struct mr_link_rate link[MR_LINK_COUNT];
   double nvme_mixed_bytes_per_second; /* read and write together share this; 0: they do not share */
+  /* What a simulation adds to ops and moves; it only makes steps longer, and 0 is for nothing. */
+  double bind_seconds_per_page; /* bringing a page to the instance that an instruction begins */
+  double pace_beside_copy;      /* of ops, while a copy between device and host runs: 1 as alone */
+  double pace_beside_nvme;      /* of ops, while NVMe is read or written */
   uint64_t
       budget_bytes[MR_TIER_COUNT]; /* 0 for a tier that may not be used; UINT64_MAX: no limit */
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */

@@ -26,13 +26,24 @@ struct player {
   double start_seconds[STEPS]; /* of the first op of each step */
 };
 
+/* Pages that the instruction brings to the instances which it is the first to touch. */
+static double bind_seconds(const struct player *player, const struct mr_instruction *instruction) {
+  const struct mr_program_plan *plan = player->plan;
+  uint64_t pages = 0;
+  for (uint32_t i = 0; i < instruction->birth_count; i++) {
+    pages += plan->instances[plan->births[instruction->first_birth + i]].page_count;
+  }
+  return (double)pages * player->problem->bind_seconds_per_page;
+}
+
 static double instruction_seconds(const struct player *player, uint32_t queue,
                                   const struct mr_instruction *instruction) {
+  double bind = bind_seconds(player, instruction);
   if (queue == MR_QUEUE_COMPUTE) {
-    return player->problem->op_seconds[instruction->op];
+    return bind + player->problem->op_seconds[instruction->op];
   }
-  return mr_draft_move_seconds(player->problem, (mr_link)(queue - MR_QUEUE_OF(0)),
-                               player->plan->instances[instruction->instance].bytes);
+  return bind + mr_draft_move_seconds(player->problem, (mr_link)(queue - MR_QUEUE_OF(0)),
+                                      player->plan->instances[instruction->instance].bytes);
 }
 
 static bool can_start(const struct player *player, uint32_t queue) {
@@ -43,6 +54,11 @@ static bool can_start(const struct player *player, uint32_t queue) {
     return false;
   }
   uint32_t step = next / count;
+  /* The links start on a step when compute does, never before. */
+  if (queue != MR_QUEUE_COMPUTE &&
+      player->finished[MR_QUEUE_COMPUTE] < step * plan->instruction_count[MR_QUEUE_COMPUTE]) {
+    return false;
+  }
   const struct mr_instruction *instruction = &plan->instructions[queue][next % count];
   for (uint32_t i = 0; i < instruction->wait_count; i++) {
     const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
@@ -78,8 +94,26 @@ static bool busy(const struct player *player, uint32_t queue) {
   return player->started[queue] > player->passed[queue];
 }
 
+/* Ops share processors and memory with whoever moves bytes. */
+static double compute_pace(const struct player *player) {
+  const struct mr_plan_problem *problem = player->problem;
+  double pace = 1;
+  if (problem->pace_beside_copy > 0 && (busy(player, MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) ||
+                                        busy(player, MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE)))) {
+    pace *= fmin(problem->pace_beside_copy, 1);
+  }
+  if (problem->pace_beside_nvme > 0 && (busy(player, MR_QUEUE_OF(MR_LINK_NVME_READ)) ||
+                                        busy(player, MR_QUEUE_OF(MR_LINK_NVME_WRITE)))) {
+    pace *= fmin(problem->pace_beside_nvme, 1);
+  }
+  return pace;
+}
+
 /* The part of its own rate at which a queue works now. */
 static double pace(const struct player *player, uint32_t queue) {
+  if (queue == MR_QUEUE_COMPUTE) {
+    return compute_pace(player);
+  }
   uint32_t read = MR_QUEUE_OF(MR_LINK_NVME_READ);
   uint32_t write = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
   double mixed = player->problem->nvme_mixed_bytes_per_second;

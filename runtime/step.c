@@ -24,6 +24,7 @@ uint64_t mr_resident_peak_bytes(void) {
 struct account {
   uint64_t busy_ns;
   uint64_t stall_ns;
+  uint64_t bind_ns;
 };
 
 static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
@@ -68,8 +69,10 @@ static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct accou
     if (!mr_queue_wait(queue, instruction, step)) {
       return mr_run_status(run);
     }
-    account->stall_ns += mr_clock_ns() - start_ns;
+    uint64_t ready_ns = mr_clock_ns();
+    account->stall_ns += ready_ns - start_ns;
     mr_status status = mr_queue_bind(queue, instruction);
+    account->bind_ns += mr_clock_ns() - ready_ns;
     if (status == MR_OK) {
       status = run_op(run, instruction->op, mode, account);
     }
@@ -112,6 +115,7 @@ static void report_step(struct mr_run *run, mr_step_mode mode, const struct acco
       .replan_before_seconds = run->replan_before_seconds,
       .compute_busy_seconds = (double)account->busy_ns * 1e-9,
       .stall_seconds = (double)account->stall_ns * 1e-9,
+      .bind_seconds = (double)account->bind_ns * 1e-9,
   };
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];

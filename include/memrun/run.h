@@ -182,6 +182,7 @@ struct mr_step_report {
   uint64_t replan_step;  /* the first step of the present plan; 0: the run's first plan */
   /* What the former plan would take by the rates that were measured. */
   double replan_before_seconds;
+  double bind_seconds; /* the compute queue brought pages to where its ops find them */
 };
 
 struct mr_run;
