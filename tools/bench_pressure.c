@@ -67,32 +67,50 @@ static mr_status write_file(const struct cli *cli, const char *ending, const cha
   return MR_OK;
 }
 
-/* The smallest budget of a kind, and the footprint, from a plan that has next to nothing. */
-static mr_status plan_least(struct pressure *pressure, const struct mr_graph *graph,
-                            enum pressure_kind kind) {
-  struct mr_options run = pressure_run_options(pressure, kind, PRESSURE_LEAST_BYTES);
-  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+/* Plans a kind under a device budget, by the rates of ops alone. */
+static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind kind,
+                           uint64_t device_bytes, struct mr_plan_summary *summary) {
+  struct mr_options run = pressure_run_options(pressure, kind, device_bytes);
+  struct pressure_path path;
   struct mr_plan *plan = NULL;
-  run.reprofile = run.reprofile && kind == PRESSURE_MEMRUN;
-  mr_status status = mr_plan_create(graph, &run, &plan);
-  if (status != MR_OK) {
-    return status;
+  pressure_profile_path(pressure, 0, &path);
+  run.profile_path = path.text;
+  run.reprofile = false;
+  mr_status status = mr_plan_create(pressure->graph, &run, &plan);
+  if (status == MR_OK) {
+    *summary = (struct mr_plan_summary){.size_bytes = sizeof *summary};
+    mr_plan_summarize(plan, summary);
+    mr_plan_destroy(plan);
   }
-  mr_plan_summarize(plan, &summary);
-  pressure->footprint_bytes = summary.footprint_bytes;
-  pressure->smallest_bytes[kind] =
-      summary.fits ? PRESSURE_LEAST_BYTES : summary.smallest_device_bytes;
-  mr_plan_destroy(plan);
-  return MR_OK;
+  return status;
 }
 
-static mr_status plan_all(struct pressure *pressure) {
-  struct mr_graph *graph = NULL;
-  mr_status status = trainer_graph_create(&pressure->cli->train, &graph, &pressure->info);
+/* The footprint, and the smallest budget of each kind, from plans that have next to nothing. */
+static mr_status plan_least(struct pressure *pressure) {
+  struct mr_plan_summary summary;
+  mr_status status = MR_OK;
   for (uint32_t kind = 0; kind < pressure->kind_count && status == MR_OK; kind++) {
-    status = plan_least(pressure, graph, (enum pressure_kind)kind);
+    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, &summary);
+    if (status == MR_OK) {
+      pressure->footprint_bytes = summary.footprint_bytes;
+      pressure->smallest_bytes[kind] =
+          summary.fits ? PRESSURE_LEAST_BYTES : summary.smallest_device_bytes;
+    }
   }
-  mr_graph_destroy(graph);
+  return status;
+}
+
+/* The bound of each budget, when the runs without budgets have shown what ops take alone. */
+static mr_status plan_bounds(struct pressure *pressure) {
+  struct mr_plan_summary summary;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
+    struct pressure_row *row = &pressure->rows[i];
+    if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
+      status = plan_kind(pressure, row->kind, row->device_bytes, &summary);
+      row->bound_seconds = status == MR_OK ? summary.bound_seconds : 0;
+    }
+  }
   return status;
 }
 
@@ -154,11 +172,27 @@ static mr_status check_loss(const struct pressure *pressure, struct pressure_row
   return MR_OK;
 }
 
+/* A row's first turn begins with what the runs without budgets have taught. */
+static mr_status prepare_profile(const struct pressure *pressure, const struct pressure_row *row,
+                                 struct pressure_path *path_out) {
+  struct pressure_path alone;
+  pressure_profile_path(pressure, (uint32_t)(row - pressure->rows), path_out);
+  if (row == pressure->rows || row->turns > 0) {
+    return MR_OK;
+  }
+  pressure_profile_path(pressure, 0, &alone);
+  return pressure_profile_copy(alone.text, path_out->text);
+}
+
 /* One turn; a child that fails costs its row alone, and *worst keeps its status. */
 static mr_status take_turn(struct pressure *pressure, struct pressure_row *row, mr_status *worst) {
   struct pressure_turn turn = {0};
+  struct pressure_path profile;
   struct pressure_words words;
-  mr_status status = pressure_words_init(&words, pressure, row);
+  mr_status status = prepare_profile(pressure, row, &profile);
+  if (status == MR_OK) {
+    status = pressure_words_init(&words, pressure, row, profile.text);
+  }
   if (status != MR_OK) {
     return status;
   }
@@ -181,32 +215,40 @@ static mr_status take_turn(struct pressure *pressure, struct pressure_row *row, 
     return MR_OK;
   }
   row->seconds[row->turns] = turn.seconds;
-  row->predicted_seconds[row->turns] = turn.predicted_seconds;
-  row->bound_seconds[row->turns] = turn.bound_seconds;
   row->turns++;
   row->last = turn;
   row->state = PRESSURE_MEASURED;
   return MR_OK;
 }
 
-static mr_status run_rounds(struct pressure *pressure, struct output *output, mr_status *worst) {
+/* One turn, announced. */
+static mr_status announce_turn(struct pressure *pressure, struct pressure_row *row,
+                               struct output *output, const char *when, mr_status *worst) {
   char line[OUTPUT_STATUS_BYTES];
   struct row_name name;
-  mr_status status = MR_OK;
+  if (row->state == PRESSURE_DOES_NOT_FIT || row->state == PRESSURE_FAILED) {
+    return MR_OK;
+  }
+  snprintf(line, sizeof line, "%s: %s", when, name_row(pressure, row, &name));
+  mr_log(MR_LOG_INFO, "%s", line);
+  if (output->terminal) {
+    output_status(output, line);
+  }
+  return *signals_stop_word() != 0 ? MR_INTERRUPTED : take_turn(pressure, row, worst);
+}
+
+static mr_status run_rounds(struct pressure *pressure, struct output *output, mr_status *worst) {
+  struct pressure_row *rows = pressure->rows;
+  uint32_t last = pressure->row_count - 1;
+  /* Not measured: it teaches the profile with which the others begin. */
+  mr_status status = announce_turn(pressure, &rows[0], output, "first run", worst);
+  rows[0].turns = 0;
   for (uint32_t round = 0; round < pressure->cli->rounds && status == MR_OK; round++) {
+    char when[40];
+    snprintf(when, sizeof when, "round %u of %u", round + 1, pressure->cli->rounds);
     pressure->rounds = round + 1;
-    for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
-      struct pressure_row *row = &pressure->rows[round % 2 == 0 ? i : pressure->row_count - 1 - i];
-      if (row->state == PRESSURE_DOES_NOT_FIT || row->state == PRESSURE_FAILED) {
-        continue;
-      }
-      snprintf(line, sizeof line, "round %u of %u: %s", round + 1, pressure->cli->rounds,
-               name_row(pressure, row, &name));
-      mr_log(MR_LOG_INFO, "%s", line);
-      if (output->terminal) {
-        output_status(output, line);
-      }
-      status = *signals_stop_word() != 0 ? MR_INTERRUPTED : take_turn(pressure, row, worst);
+    for (uint32_t i = 0; i <= last && status == MR_OK; i++) {
+      status = announce_turn(pressure, &rows[round % 2 == 0 ? i : last - i], output, when, worst);
     }
   }
   if (output->terminal) {
@@ -250,25 +292,39 @@ static mr_status tell(const struct pressure *pressure, struct output *output) {
   return output_failed(output);
 }
 
-static mr_status sweep(struct pressure *pressure, const struct pressure_point *points,
-                       uint32_t point_count, struct output *output) {
-  mr_status worst = MR_OK;
-  mr_status status = plan_all(pressure);
+/* Everything between the graph and the results. *worst: of the runs that failed. */
+static mr_status measure(struct pressure *pressure, const struct pressure_point *points,
+                         uint32_t point_count, struct output *output, mr_status *worst) {
+  mr_status status = plan_least(pressure);
   if (status == MR_OK) {
     status = pressure_rows_init(pressure, points, point_count, pressure->cli->rounds);
   }
   if (status == MR_OK) {
-    status = run_rounds(pressure, output, &worst);
+    status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
-  if (status != MR_OK && !pressure->interrupted) {
-    return status;
+  if (status == MR_OK || pressure->interrupted) {
+    mr_status planned = plan_bounds(pressure);
+    status = planned == MR_OK ? status : planned;
   }
-  mr_status told = tell(pressure, output);
-  if (told != MR_OK) {
-    return told;
+  return status;
+}
+
+static mr_status sweep(struct pressure *pressure, const struct pressure_point *points,
+                       uint32_t point_count, struct output *output) {
+  mr_status worst = MR_OK;
+  mr_status status = pressure_profiles_init(pressure);
+  if (status == MR_OK) {
+    status = trainer_graph_create(&pressure->cli->train, &pressure->graph, &pressure->info);
   }
-  return status != MR_OK ? status : worst;
+  if (status == MR_OK) {
+    status = measure(pressure, points, point_count, output, &worst);
+  }
+  if (status == MR_OK || status == MR_INTERRUPTED) {
+    mr_status told = tell(pressure, output);
+    status = told != MR_OK ? told : status != MR_OK ? status : worst;
+  }
+  return status;
 }
 
 mr_status bench_pressure(struct cli *cli, struct output *output) {
@@ -295,6 +351,8 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
   job_prepare_nvme(cli);
   signals_end_in_order();
   status = sweep(&pressure, points, point_count, output);
+  pressure_profiles_fini(&pressure);
   pressure_rows_fini(&pressure);
+  mr_graph_destroy(pressure.graph);
   return status;
 }

@@ -10,11 +10,12 @@
  * whatever else the machine does falls on all; a row is told by its medians over the rounds.
  *
  * The first row is the job with all the memory that it wants; the others' speeds are shares of its
- * speed. All rows must end with the same losses.
+ * speed, and what its ops took alone makes the bounds. All rows must end with the same losses.
  *
  * Files: bench_pressure.c runs the sweep, pressure_budgets.c reads a list of budgets,
  * pressure_rows.c makes rows, their command lines and their figures, pressure_turn.c runs one
- * child, pressure_tell.c and pressure_plot.c show what came out.
+ * child, pressure_profiles.c keeps what runs teach apart, pressure_tell.c and pressure_plot.c show
+ * what came out.
  */
 #ifndef MEMRUN_TOOLS_PRESSURE_H
 #define MEMRUN_TOOLS_PRESSURE_H
@@ -52,7 +53,7 @@ MR_CHECK_RESULT mr_status pressure_points_parse(const char *text, struct pressur
 struct pressure_turn {
   double seconds; /* of a step, from the end of one to the end of the next */
   double predicted_seconds;
-  double bound_seconds;
+  double others_share; /* of the processors, that other processes took meanwhile */
   char bound_by[24];
   uint64_t moved_bytes[MR_LINK_COUNT];
   uint64_t peak_bytes[MR_TIER_COUNT];
@@ -93,26 +94,33 @@ struct pressure_row {
   uint64_t smallest_bytes; /* the smallest budget of the kind that would do */
   uint32_t turns;          /* that ended well */
   double *seconds;         /* of each turn */
-  double *predicted_seconds;
-  double *bound_seconds;
+  double bound_seconds;    /* memrun's own rows: by the rates of ops that run alone */
   struct pressure_turn last;
   struct pressure_end end; /* where it failed */
 };
 
-/* Medians of a row, and what follows from them. */
+/* The median of a row, and what follows from it. */
 struct pressure_figures {
   double seconds;
-  double predicted_seconds;
-  double bound_seconds; /* of the budget, whatever the kind */
-  double error;         /* of the forecast: |predicted - measured| / measured */
-  double over_bound;    /* measured / bound */
-  double speed;         /* share of the speed without budgets */
-  double most_speed;    /* the share that the bound allows */
+  double predicted_seconds; /* by the last turn, which those before have taught */
+  double bound_seconds;     /* of the budget, whatever the kind */
+  double error;             /* of the forecast: |predicted - measured| / measured */
+  double over_bound;        /* measured / bound */
+  double speed;             /* share of the speed without budgets */
+  double most_speed;        /* the share that the bound allows */
+};
+
+#define PRESSURE_FOLDER_BYTES 480u
+
+struct pressure_path {
+  char text[PRESSURE_FOLDER_BYTES + 32];
 };
 
 struct pressure {
   struct cli *cli;
   struct trainer_info info;
+  struct mr_graph *graph;
+  char profiles[PRESSURE_FOLDER_BYTES]; /* a folder; "": none yet */
   uint64_t footprint_bytes;
   uint64_t smallest_bytes[PRESSURE_KIND_COUNT];
   struct pressure_row *rows; /* the first: no budget; then each budget with its kinds */
@@ -130,11 +138,20 @@ extern const char *const pressure_kind_names[PRESSURE_KIND_COUNT];
 /* MR_INVALID: an option that makes no sense in a sweep was given; logged. */
 MR_CHECK_RESULT mr_status pressure_options_check(const struct cli *cli);
 
+/* The folder of profiles, with a copy of the one that the command line names; MR_IO. */
+MR_CHECK_RESULT mr_status pressure_profiles_init(struct pressure *pressure);
+void pressure_profiles_fini(struct pressure *pressure);
+/* The profile of a row, by its number; the first is taught by ops that run alone. */
+void pressure_profile_path(const struct pressure *pressure, uint32_t row,
+                           struct pressure_path *path_out);
+/* Copies a file where it is there; MR_IO. */
+MR_CHECK_RESULT mr_status pressure_profile_copy(const char *from, const char *to);
+
 /* What a kind may use under a device budget; MR_BUDGET_AUTO: whatever the job wants. */
 struct mr_options pressure_run_options(const struct pressure *pressure, enum pressure_kind kind,
                                        uint64_t device_bytes);
 
-/* The command line of a row's turns. */
+/* The command line of a row's turns; `profile` NULL: the one that a user would have. */
 struct pressure_words {
   char **list; /* ends with NULL */
   uint32_t count;
@@ -142,7 +159,7 @@ struct pressure_words {
 };
 MR_CHECK_RESULT mr_status pressure_words_init(struct pressure_words *words,
                                               const struct pressure *pressure,
-                                              const struct pressure_row *row);
+                                              const struct pressure_row *row, const char *profile);
 void pressure_words_fini(struct pressure_words *words);
 
 /* Makes the rows of the points, the largest budget first; budgets that leave the job what it wants

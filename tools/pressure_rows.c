@@ -18,8 +18,9 @@ const char *const pressure_kind_names[PRESSURE_KIND_COUNT] = {"memrun", "no_reco
                                                               "no_offload", "no_search", "lru"};
 
 /* Set for each row, or of no use to it. */
-static const char *const own_options[] = {"host-mem", "offload",   "recompute", "policy", "steps",
-                                          "json",     "reprofile", "verbose",   NULL};
+static const char *const own_options[] = {"host-mem", "offload", "recompute", "policy",
+                                          "replan",   "steps",   "json",      "reprofile",
+                                          "verbose",  "profile", NULL};
 
 /* The sweep sets the device's budget, and its runs leave nothing behind. */
 static const char *const refused_options[] = {"device-mem", "save",       "ckpt",  "ckpt-every",
@@ -120,7 +121,7 @@ static mr_status add_budget(struct pressure_words *words, const char *name, uint
 }
 
 static mr_status add_all(struct pressure_words *words, const struct pressure *pressure,
-                         const struct mr_options *run) {
+                         const struct mr_options *run, const char *profile) {
   char steps[24];
   snprintf(steps, sizeof steps, "%u", PRESSURE_WARM_STEPS + pressure->steps);
   mr_status status = add_word(words, "memrun", "");
@@ -129,17 +130,22 @@ static mr_status add_all(struct pressure_words *words, const struct pressure *pr
   status = status != MR_OK ? status : add_choice(words, "offload", (int)run->offload);
   status = status != MR_OK ? status : add_choice(words, "recompute", (int)run->recompute);
   status = status != MR_OK ? status : add_choice(words, "policy", (int)run->policy);
+  /* One plan for each turn: its few steps are measured under it. */
+  status = status != MR_OK ? status : add_choice(words, "replan", (int)MR_REPLAN_NEVER);
   status = status != MR_OK ? status : add_budget(words, "--device-mem", run->device_bytes);
   status = status != MR_OK ? status : add_budget(words, "--host-mem", run->host_bytes);
   status = status != MR_OK ? status : add_word(words, "--steps", steps);
+  if (profile != NULL) {
+    status = status != MR_OK ? status : add_word(words, "--profile", profile);
+  }
   return status != MR_OK ? status : add_word(words, "--json", "");
 }
 
 mr_status pressure_words_init(struct pressure_words *words, const struct pressure *pressure,
-                              const struct pressure_row *row) {
+                              const struct pressure_row *row, const char *profile) {
   struct mr_options run = pressure_run_options(pressure, row->kind, row->device_bytes);
   *words = (struct pressure_words){.list = NULL};
-  mr_status status = add_all(words, pressure, &run);
+  mr_status status = add_all(words, pressure, &run, profile);
   if (status != MR_OK) {
     pressure_words_fini(words);
   }
@@ -193,10 +199,7 @@ static mr_status row_init(const struct pressure *pressure, struct pressure_row *
     row->state = PRESSURE_DOES_NOT_FIT;
   }
   row->seconds = mr_allocate(rounds, sizeof *row->seconds);
-  row->predicted_seconds = mr_allocate(rounds, sizeof *row->predicted_seconds);
-  row->bound_seconds = mr_allocate(rounds, sizeof *row->bound_seconds);
-  bool whole = row->seconds != NULL && row->predicted_seconds != NULL && row->bound_seconds != NULL;
-  return whole ? MR_OK : MR_NO_MEMORY;
+  return row->seconds == NULL ? MR_NO_MEMORY : MR_OK;
 }
 
 mr_status pressure_rows_init(struct pressure *pressure, const struct pressure_point *points,
@@ -224,8 +227,6 @@ mr_status pressure_rows_init(struct pressure *pressure, const struct pressure_po
 void pressure_rows_fini(struct pressure *pressure) {
   for (uint32_t i = 0; i < pressure->row_count && pressure->rows != NULL; i++) {
     free(pressure->rows[i].seconds);
-    free(pressure->rows[i].predicted_seconds);
-    free(pressure->rows[i].bound_seconds);
   }
   free(pressure->rows);
   pressure->rows = NULL;
@@ -265,25 +266,19 @@ static double median(const double *values, uint32_t count) {
   return bench_median(sorted, count);
 }
 
-/* The bound of a row's budget is that of memrun's own row there, which leaves nothing out. */
-static const struct pressure_row *bound_row(const struct pressure *pressure,
-                                            const struct pressure_row *row) {
-  const struct pressure_row *own = row - (uint32_t)row->kind;
-  MR_ASSERT(own >= pressure->rows && own->kind == PRESSURE_MEMRUN);
-  return own->state == PRESSURE_MEASURED ? own : row;
-}
-
 bool pressure_row_figures(const struct pressure *pressure, const struct pressure_row *row,
                           struct pressure_figures *figures_out) {
   if (row->state != PRESSURE_MEASURED) {
     return false;
   }
-  const struct pressure_row *bound = bound_row(pressure, row);
+  /* A budget's bound is that of memrun's own row there, which leaves nothing out. */
+  const struct pressure_row *own = row - (uint32_t)row->kind;
   const struct pressure_row *free_row = &pressure->rows[0];
+  MR_ASSERT(own >= pressure->rows && own->kind == PRESSURE_MEMRUN);
   struct pressure_figures figures = {
       .seconds = median(row->seconds, row->turns),
-      .predicted_seconds = median(row->predicted_seconds, row->turns),
-      .bound_seconds = median(bound->bound_seconds, bound->turns),
+      .predicted_seconds = row->last.predicted_seconds,
+      .bound_seconds = own->bound_seconds,
       .speed = NAN,
       .most_speed = NAN,
   };

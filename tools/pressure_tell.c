@@ -204,7 +204,7 @@ static json_t *rounds_json(const struct pressure_row *row) {
 /* The words after the program's name: what anybody can run again. */
 static json_t *words_json(const struct pressure *pressure, const struct pressure_row *row) {
   struct pressure_words words;
-  if (pressure_words_init(&words, pressure, row) != MR_OK) {
+  if (pressure_words_init(&words, pressure, row, pressure->cli->train.run.profile_path) != MR_OK) {
     return NULL;
   }
   json_t *list = json_array();

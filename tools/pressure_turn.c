@@ -156,7 +156,7 @@ static void read_done(struct reader *reader, const json_t *done) {
   const json_t *moved = json_object_get(plan, "moved_bytes");
   const json_t *peaks = json_object_get(done, "peak_bytes");
   const json_t *budgets = json_object_get(done, "budget_bytes");
-  turn->bound_seconds = seconds_at(plan, "bound_seconds");
+  turn->others_share = seconds_at(json_object_get(done, "forecast"), "others_share");
   turn->kept_bytes = bytes_at(gaps, "kept");
   turn->host_bytes = bytes_at(gaps, "host");
   turn->nvme_bytes = bytes_at(gaps, "nvme");

@@ -44,8 +44,8 @@ class Plan(harness.Case):
         self.assertIn("does not fit", less.out)
 
     def test_smallest_budget_has_no_more_pages_than_can_be_mapped(self):
-        job = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "150000", "--batch", "4",
-               "--seq", "512"]
+        job = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "150000", "--batch",
+               "4", "--seq", "512"]
         _, smallest = harness.budgets(job)
         for device, status in ((smallest, 0), (smallest - 8192, harness.DOES_NOT_FIT)):
             self.assert_status(harness.run("plan", *job, "--host-mem", "0", *harness.nvme(),

@@ -56,6 +56,9 @@ class Sweep(harness.Case):
         self.assertEqual((self.found["event"], self.found["case"]), ("bench", "pressure"))
         self.assertEqual((self.found["rounds"], self.found["interrupted"]), (2, False))
 
+    def test_profiles_are_gone(self):
+        self.assertEqual(list((harness.scratch / "tmp").glob("memrun-pressure-*")), [])
+
     def test_rows(self):
         footprint = self.found["footprint_bytes"]
         smallest = self.found["smallest_device_bytes"]

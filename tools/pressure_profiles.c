@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The profiles of a sweep. A run teaches its profile how fast ops are; beside moves they are slower
+ * than alone, and a bound from such rates would be too high. So the runs without budgets teach one
+ * profile, from which bounds come, and each other row has its own, which starts as a copy of that
+ * one and is taught by the row's turns: it forecasts as a job does that has run before. All of them
+ * lie in a folder that goes when the sweep is over; the user's profile is only read.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "tools/pressure.h"
+
+#define COPY_BYTES 4096u
+
+void pressure_profile_path(const struct pressure *pressure, uint32_t row,
+                           struct pressure_path *path_out) {
+  snprintf(path_out->text, sizeof path_out->text, "%s/%u.json", pressure->profiles, row);
+}
+
+static mr_status refuse(const char *path) {
+  mr_log(MR_LOG_ERROR, "%s cannot be written: %s", path, strerrordesc_np(errno));
+  return MR_IO;
+}
+
+static bool copy(FILE *from, FILE *to) {
+  char piece[COPY_BYTES];
+  size_t bytes = fread(piece, 1, sizeof piece, from);
+  while (bytes > 0 && fwrite(piece, 1, bytes, to) == bytes) {
+    bytes = fread(piece, 1, sizeof piece, from);
+  }
+  return bytes == 0 && ferror(from) == 0;
+}
+
+mr_status pressure_profile_copy(const char *from, const char *to) {
+  FILE *source = fopen(from, "re");
+  if (source == NULL) {
+    return MR_OK; /* a profile that is not there yet is measured */
+  }
+  FILE *target = fopen(to, "we");
+  bool written = target != NULL && copy(source, target);
+  if (target != NULL && fclose(target) != 0) {
+    written = false;
+  }
+  mr_status status = written ? MR_OK : refuse(to);
+  (void)fclose(source); /* it was read alone */
+  return status;
+}
+
+mr_status pressure_profiles_init(struct pressure *pressure) {
+  char *folder = pressure->profiles;
+  size_t size = sizeof pressure->profiles;
+  int length = snprintf(folder, size, "%s/memrun-pressure-XXXXXX", cli_scratch_dir());
+  if (length < 0 || (size_t)length >= size || mkdtemp(folder) == NULL) {
+    mr_status status = refuse(cli_scratch_dir());
+    folder[0] = '\0';
+    return status;
+  }
+  struct pressure_path alone;
+  const char *given = pressure->cli->train.run.profile_path;
+  pressure_profile_path(pressure, 0, &alone);
+  return given == NULL ? MR_OK : pressure_profile_copy(given, alone.text);
+}
+
+void pressure_profiles_fini(struct pressure *pressure) {
+  struct pressure_path path;
+  if (pressure->profiles[0] == '\0') {
+    return;
+  }
+  for (uint32_t i = 0; i == 0 || i < pressure->row_count; i++) {
+    pressure_profile_path(pressure, i, &path);
+    (void)unlink(path.text); /* that of a row that never ran is not there */
+  }
+  if (rmdir(pressure->profiles) != 0) {
+    mr_log(MR_LOG_WARN, "%s stays: %s", pressure->profiles, strerrordesc_np(errno));
+  }
+}
