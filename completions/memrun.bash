@@ -40,12 +40,16 @@ _memrun() {
   command=
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case $word in
-      train | plan | verify | info | bench) command=$word ;;
+      train | plan | verify | info | bench | layout) command=$word ;;
     esac
   done
   if [[ -n $command ]]; then
     mapfile -t words < <("$1" complete "$command" 2>/dev/null)
     [[ $command != bench ]] || words+=(machine offload pressure)
+    if [[ $command == layout && $current != -* ]]; then
+      compopt -o filenames 2>/dev/null
+      mapfile -t words < <(compgen -f -- "$current")
+    fi
   else
     mapfile -t words < <("$1" complete 2>/dev/null)
   fi

@@ -26,6 +26,7 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
   memrun_system_test(train train SLOW)
   memrun_system_test(problem problem ARGUMENTS $<TARGET_FILE:problem_check>
     ${CMAKE_CURRENT_SOURCE_DIR}/data/plan)
+  memrun_system_test(layout layout ARGUMENTS ${CMAKE_CURRENT_SOURCE_DIR}/data/layout)
   memrun_system_test(verify_uring verify SLOW ARGUMENTS uring)
   memrun_system_test(verify_pread verify SLOW ARGUMENTS pread)
   if(NOT MEMRUN_SANITIZE)

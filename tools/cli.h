@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tools/ is the `memrun` command: it reads a command line into a `struct cli`, hands it to the file
- * of the command (train.c, plan.c, verify.c, info.c, bench.c), and shows what comes back. What is
- * trained, planned and measured is decided below, in train/ and runtime/.
+ * of the command (train.c, plan.c, verify.c, info.c, bench.c, layout.c), and shows what comes back.
+ * What is trained, planned and measured is decided below, in train/ and runtime/.
  *
  * One table (options.c) says everything about an option; parsing, help, completion and suggestions
  * come from it. Standard output carries results alone: text for people, or with --json one object a
@@ -26,8 +26,10 @@ enum cli_command_bit {
   CLI_VERIFY = 1u << 2,
   CLI_INFO = 1u << 3,
   CLI_BENCH = 1u << 4,
+  CLI_LAYOUT = 1u << 5,
   CLI_JOBS = CLI_TRAIN | CLI_PLAN | CLI_VERIFY | CLI_BENCH,
-  CLI_ALL = CLI_JOBS | CLI_INFO,
+  CLI_ALL = CLI_JOBS | CLI_INFO, /* that look at the machine */
+  CLI_EVERY = CLI_ALL | CLI_LAYOUT,
 };
 
 #define CLI_MAX_WORDS   3u   /* the command and what it takes: "help train", "bench offload" */
@@ -56,7 +58,9 @@ struct cli {
   const char *results;
   const char *problem_path; /* of plan; NULL: a job is planned */
   const char *schedule_path;
-  const char *out_path; /* where plan keeps its plan; NULL: nowhere */
+  const char *out_path;    /* where plan keeps its plan and layout its offsets; NULL: nowhere */
+  uint64_t capacity_bytes; /* of layout */
+  double deadline_seconds;
   const char *words[CLI_MAX_WORDS];
   uint32_t word_count;
   bool given[CLI_MAX_OPTIONS]; /* by row of the option table */
@@ -84,6 +88,7 @@ mr_status command_plan(struct cli *cli, struct output *output);
 mr_status command_verify(struct cli *cli, struct output *output);
 mr_status command_info(struct cli *cli, struct output *output);
 mr_status command_bench(struct cli *cli, struct output *output);
+mr_status command_layout(struct cli *cli, struct output *output);
 mr_status command_help(struct cli *cli, struct output *output);
 mr_status command_complete(struct cli *cli, struct output *output);
 

@@ -14,6 +14,8 @@ const struct cli_command cli_commands[] = {
     {"info", "show devices, tiers and measured speeds", NULL, CLI_INFO, command_info},
     {"bench", "measure this machine, or a job with less and less memory",
      "machine|offload|pressure", CLI_BENCH, command_bench},
+    {"layout", "pack buffers of a file into one range of memory", "FILE", CLI_LAYOUT,
+     command_layout},
     {"help", "show help, also for a command", "COMMAND", 0, command_help},
     {"complete", "list the words that may follow, for shells", "COMMAND|OPTION", 0,
      command_complete},

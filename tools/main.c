@@ -28,8 +28,8 @@ static mr_status run(struct cli *cli, struct output *output) {
     return MR_OK;
   }
   if (command == NULL) {
-    mr_log(MR_LOG_ERROR, "a command is missing: train, plan, verify, info or bench; memrun --help "
-                         "says more");
+    mr_log(MR_LOG_ERROR, "a command is missing: train, plan, verify, info, bench or layout; memrun "
+                         "--help says more");
     return MR_INVALID;
   }
   return command->run(cli, output);

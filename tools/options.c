@@ -122,10 +122,14 @@ const struct option options_table[] = {
     {"scratch", 0, "DIR", "where verify keeps the first run's results", OPTION_GROUP_KEEP,
      CLI_VERIFY, OPTION_FOLDER, FIELD(scratch_dir), 0, 0, NULL},
 
-    {"json", 0, NULL, "one JSON object a line", OPTION_GROUP_OUTPUT, CLI_ALL, OPTION_FLAG,
+    {"json", 0, NULL, "one JSON object a line", OPTION_GROUP_OUTPUT, CLI_EVERY, OPTION_FLAG,
      FIELD(json), 0, 0, NULL},
-    {"out", 0, "FILE", "keep the plan there, for --plan", OPTION_GROUP_OUTPUT, CLI_PLAN,
-     OPTION_FILE, FIELD(out_path), 0, 0, NULL},
+    {"out", 0, "FILE", "keep the plan there, for --plan, or the offsets", OPTION_GROUP_OUTPUT,
+     CLI_PLAN | CLI_LAYOUT, OPTION_FILE, FIELD(out_path), 0, 0, NULL},
+    {"capacity", 0, "SIZE", "the memory that the buffers shall fit", OPTION_GROUP_PLACE, CLI_LAYOUT,
+     OPTION_SIZE, FIELD(capacity_bytes), 1, MAX_BYTES, NULL},
+    {"deadline", 0, "SECONDS", "how long the exact search may take", OPTION_GROUP_PLACE, CLI_LAYOUT,
+     OPTION_REAL, FIELD(deadline_seconds), 0, 1e6, NULL},
     {"trace", 0, "FILE", "write a timeline that Perfetto opens", OPTION_GROUP_OUTPUT, CLI_JOBS,
      OPTION_FILE, FIELD(train.run.trace_path), 0, 0, NULL},
     {"problem", 0, "FILE", "plan an abstract problem instead of a job", OPTION_GROUP_OUTPUT,
@@ -140,11 +144,11 @@ const struct option options_table[] = {
      OPTION_GROUP_OUTPUT, CLI_BENCH, OPTION_FLAG, FIELD(ablations), 0, 0, NULL},
     {"results", 0, "NAME", "bench pressure writes NAME.json and NAME.svg", OPTION_GROUP_OUTPUT,
      CLI_BENCH, OPTION_FILE, FIELD(results), 0, 0, NULL},
-    {"verbose", 'v', NULL, "say more; twice: still more", OPTION_GROUP_OUTPUT, CLI_ALL,
+    {"verbose", 'v', NULL, "say more; twice: still more", OPTION_GROUP_OUTPUT, CLI_EVERY,
      OPTION_COUNT, FIELD(verbose), 0, 0, NULL},
-    {"help", 'h', NULL, "show this", OPTION_GROUP_OUTPUT, CLI_ALL, OPTION_FLAG, FIELD(help), 0, 0,
+    {"help", 'h', NULL, "show this", OPTION_GROUP_OUTPUT, CLI_EVERY, OPTION_FLAG, FIELD(help), 0, 0,
      NULL},
-    {"version", 0, NULL, "show the version", OPTION_GROUP_OUTPUT, CLI_ALL, OPTION_FLAG,
+    {"version", 0, NULL, "show the version", OPTION_GROUP_OUTPUT, CLI_EVERY, OPTION_FLAG,
      FIELD(version), 0, 0, NULL},
     {NULL, 0, NULL, NULL, OPTION_GROUP_COUNT, 0, OPTION_FLAG, 0, 0, 0, NULL},
 };
@@ -164,6 +168,7 @@ void options_defaults(struct cli *cli) {
   memset(cli, 0, sizeof *cli);
   trainer_options_init(&cli->train);
   cli->rounds = 5;
+  cli->deadline_seconds = 60;
 }
 
 bool options_given(const struct cli *cli, const char *name) {

@@ -22,7 +22,7 @@ step_install() {
   cd "$scratch/moved"
   for file in include/memrun/{memrun,graph,run,status,team}.h share/doc/memrun/LICENSE \
     share/man/man3/memrun_{graph,run,status,team}.3 \
-    share/man/man1/memrun{,-bench,-info,-plan,-train,-verify}.1 \
+    share/man/man1/memrun{,-bench,-info,-layout,-plan,-train,-verify}.1 \
     share/bash-completion/completions/memrun bin/memrun; do
     [[ -s $file ]] || fail "$file was not installed"
   done

@@ -7,7 +7,7 @@ import subprocess
 
 import harness
 
-COMMANDS = ["train", "plan", "verify", "info", "bench"]
+COMMANDS = ["train", "plan", "verify", "info", "bench", "layout"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -133,12 +133,15 @@ class CommandLine(harness.Case):
         self.assertEqual(self.complete("train", "--offload", "=", "h"), ["host"])
         self.assertEqual(self.complete("info", "--ste"), [])
         self.assertEqual(self.complete("bench", "off"), ["offload"])
+        self.assertEqual(self.complete("layout", "--cap"), ["--capacity"])
+        changes = str(ROOT / "CHANGELOG.md")
+        self.assertEqual(self.complete("layout", changes[:-6]), [changes])
 
     def test_manual_pages_name_every_option(self):
         general = (ROOT / "man/memrun.1").read_text()
         for command in COMMANDS:
             page = general + (ROOT / ("man/memrun-%s.1" % command)).read_text()
-            if command != "info":
+            if command not in ("info", "layout"):
                 page += (ROOT / "man/memrun-train.1").read_text()
             for word in harness.run("complete", command).out.split():
                 self.assertRegex(page, r"Fl -%s\b" % word[2:], command + "(1) lacks " + word)
