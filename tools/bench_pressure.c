@@ -18,6 +18,7 @@
 #include "tools/signals.h"
 
 #define MEASURED_STEPS  3u
+#define LEAST_STEPS     2u /* from which a run teaches its profile */
 #define DEFAULT_RESULTS "memrun-pressure"
 #define MAX_PATH        4096u
 
@@ -215,6 +216,7 @@ static mr_status take_turn(struct pressure *pressure, struct pressure_row *row, 
     return MR_OK;
   }
   row->seconds[row->turns] = turn.seconds;
+  row->others_share = fmax(row->others_share, turn.others_share);
   row->turns++;
   row->last = turn;
   row->state = PRESSURE_MEASURED;
@@ -327,6 +329,15 @@ static mr_status sweep(struct pressure *pressure, const struct pressure_point *p
   return status;
 }
 
+static mr_status check_steps(const struct pressure *pressure) {
+  if (pressure->steps < LEAST_STEPS) {
+    mr_log(MR_LOG_ERROR, "--steps '%u': at least %u are wanted; a run of fewer teaches nothing",
+           pressure->steps, LEAST_STEPS);
+    return MR_INVALID;
+  }
+  return MR_OK;
+}
+
 mr_status bench_pressure(struct cli *cli, struct output *output) {
   struct pressure_point points[PRESSURE_MAX_BUDGETS];
   uint32_t point_count = 0;
@@ -335,7 +346,10 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
       .kind_count = cli->ablations ? PRESSURE_KIND_COUNT : 1,
       .steps = options_given(cli, "steps") ? (uint32_t)cli->train.steps : MEASURED_STEPS,
   };
-  mr_status status = pressure_options_check(cli);
+  mr_status status = check_steps(&pressure);
+  if (status == MR_OK) {
+    status = pressure_options_check(cli);
+  }
   if (status == MR_OK) {
     status = pressure_points_parse(cli->budgets, points, &point_count);
   }

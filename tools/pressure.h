@@ -93,6 +93,7 @@ struct pressure_row {
   enum pressure_state state;
   uint64_t smallest_bytes; /* the smallest budget of the kind that would do */
   uint32_t turns;          /* that ended well */
+  double others_share;     /* of the processors, the most that others took during a turn */
   double *seconds;         /* of each turn */
   double bound_seconds;    /* memrun's own rows: by the rates of ops that run alone */
   struct pressure_turn last;

@@ -9,6 +9,7 @@
 #include "tools/pressure.h"
 
 #define LINE_BYTES 256u
+#define DISTURBED  0.02 /* a share of the processors that shows in the figures */
 
 /* Text that is built up in a line; what does not fit is cut. */
 struct line {
@@ -171,6 +172,18 @@ static void print_ablations(const struct pressure *pressure, struct output *outp
   }
 }
 
+/* A warning that the figures are those of a busy machine. */
+static void print_others(const struct pressure *pressure, struct output *output) {
+  double most = 0;
+  for (uint32_t i = 0; i < pressure->row_count; i++) {
+    most = fmax(most, pressure->rows[i].others_share);
+  }
+  if (most >= DISTURBED) {
+    output_text(output, "disturbed  others had up to %.0f %% of the processors during a run\n",
+                100 * most);
+  }
+}
+
 void pressure_print(const struct pressure *pressure, struct output *output) {
   static const char *const moved_titles[] = {"moved in a step", "out", "in", "read", "write"};
   static const char *const gap_titles[] = {"between two uses", "kept", "host", "nvme",
@@ -183,6 +196,7 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
               mr_size_format(pressure->smallest_bytes[PRESSURE_MEMRUN], &smallest));
   output_text(output, "measured   medians of %u rounds, %u steps in each after %u\n",
               pressure->rounds, pressure->steps, PRESSURE_WARM_STEPS);
+  print_others(pressure, output);
   print_times(pressure, output);
   print_bytes(pressure, output, moved_titles, get_moved);
   print_bytes(pressure, output, gap_titles, get_gaps);
@@ -228,7 +242,7 @@ static json_t *measured_json(const struct pressure_row *row,
     return NULL;
   }
   return json_pack(
-      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o}",
+      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o, s:o}",
       "seconds", json_number(figures->seconds), "round_seconds", rounds_json(row),
       "predicted_seconds", json_number(figures->predicted_seconds), "prediction_error",
       json_number(figures->error), "bound_seconds", json_number(figures->bound_seconds),
@@ -237,7 +251,7 @@ static json_t *measured_json(const struct pressure_row *row,
       job_links_json(last->moved_bytes), "gap_bytes", "kept", (json_int_t)last->kept_bytes, "host",
       (json_int_t)last->host_bytes, "nvme", (json_int_t)last->nvme_bytes, "recomputed",
       (json_int_t)last->recomputed_bytes, "peak_bytes", peaks, "budget_bytes",
-      job_tiers_json(last->budget_bytes));
+      job_tiers_json(last->budget_bytes), "others_share", json_number(row->others_share));
 }
 
 static json_t *row_json(const struct pressure *pressure, const struct pressure_row *row) {

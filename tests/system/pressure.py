@@ -15,14 +15,14 @@ SWEEP_KEYS = ["event", "case", "rounds", "interrupted", "steps", "model", "footp
 ROW_KEYS = ["kind", "state", "device_bytes", "share", "smallest_device_bytes", "arguments"]
 MEASURED_KEYS = ["seconds", "round_seconds", "predicted_seconds", "prediction_error",
                  "bound_seconds", "over_bound", "speed", "most_speed", "bound_by", "moved_bytes",
-                 "gap_bytes", "peak_bytes", "budget_bytes"]
+                 "gap_bytes", "peak_bytes", "budget_bytes", "others_share"]
 KINDS = ["memrun", "no_recompute", "no_offload", "no_search", "lru"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def job(*more):
     """A sweep over the tiny job, later options count; its results are named after the test."""
-    return ["bench", "pressure", *TINY, "--steps", "1", "--rounds", "2", *harness.nvme(), *more]
+    return ["bench", "pressure", *TINY, "--steps", "2", "--rounds", "2", *harness.nvme(), *more]
 
 
 def results(name):
@@ -182,6 +182,7 @@ class Failures(harness.Case):
     def test_refused_before_anything_runs(self):
         missing = harness.scratch / "missing" / "found"
         for words, told in ((["--budgets", "25%,x"], "'x'"), (["--budgets", "0%"], "'0%'"),
+                            (["--steps", "1"], "--steps"),
                             (["--device-mem", "1MiB"], "--budgets"),
                             (["--ckpt", "there"], "--ckpt"), (["--results", missing], "missing")):
             outcome = harness.run(*job(*words))
