@@ -116,6 +116,12 @@ static mr_status make_gaps(struct mr_draft *draft) {
     add_gaps(draft, t);
   }
   draft->first_gap[tensors] = draft->gap_count;
+  for (uint32_t i = 0; i < draft->problem->ban_count; i++) {
+    const struct mr_plan_ban *ban = &draft->problem->bans[i];
+    for (uint32_t g = draft->first_gap[ban->tensor]; g < draft->first_gap[ban->tensor + 1]; g++) {
+      draft->gaps[g].banned |= (uint8_t)(1u << ban->decision);
+    }
+  }
   return MR_OK;
 }
 
@@ -390,6 +396,9 @@ static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t dec
 
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
   struct mr_draft_gap *gap = &draft->gaps[index];
+  if ((gap->banned & 1u << decision) != 0) {
+    return false;
+  }
   struct mr_draft_gap before = *gap;
   if (gap->fixed) {
     return false;

@@ -39,6 +39,7 @@ struct mr_draft_gap {
   bool home_below;   /* wrap: the step relies on its copy below from the start, so the tensor may
                         not be fetched before the end of the step */
   bool locked;       /* the present trial of the search may not change it */
+  uint8_t banned;    /* a bit for each decision that may not be taken */
 };
 
 struct mr_draft {
@@ -106,8 +107,8 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
 
 /*
  * Decides a gap anew with the widest hole; false (and nothing changed) where the host or NVMe has
- * no room, or where the gap is fixed. Keeping one that is not fixed always succeeds; whether the
- * device has room is the caller's concern.
+ * no room, where the gap is fixed, or where the problem bans it. Keeping one that is not fixed
+ * always succeeds; whether the device has room is the caller's concern.
  */
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
@@ -213,17 +214,6 @@ struct mr_colour_item {
 };
 MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
                                     uint32_t op_count, uint32_t *pages, uint64_t *page_count_out);
-
-/*
- * The same with neighbouring pages for each item, in ascending order, at best within page_limit.
- * Such a packing is on a line: the circle is cut where the fewest pages are in use across the cut,
- * and what is there keeps its pages all the time. Wishes (`like`) are not granted. MR_NO_MEMORY,
- * MR_INVALID (more pages than can be packed).
- */
-MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *items,
-                                               uint32_t item_count, uint32_t op_count,
-                                               uint64_t page_limit, uint32_t *pages,
-                                               uint64_t *page_count_out);
 
 /*
  * From a finished draft to instances, pages, slots, extents, homes, gaps, instructions, births and

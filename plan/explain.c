@@ -1,150 +1,232 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan as JSON, for people and programs. */
-#include <jansson.h>
+/* Where a step's time goes, and what the tiers hold. */
+#include "plan/explain.h"
+
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
-#include "base/json.h"
-#include "plan/plan.h"
 
-static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
-static const char *const queue_names[MR_QUEUE_COUNT] = {
-    "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write"};
-static const char *const decision_names[] = {"keep", "host", "nvme"};
+/* ---- Phases ---- */
 
-/* Adds `value`, which is handed over, to an object or an array (key NULL); false where memory ran
- * out. */
-static bool put(json_t *parent, const char *key, json_t *value) {
-  if (value == NULL) {
-    return false;
+enum mr_phase mr_phase_of(const struct mr_graph *program, const struct mr_op *op) {
+  if ((op->flags & MR_OP_TRAIN_ONLY) == 0) {
+    return MR_PHASE_FORWARD;
   }
-  return (key == NULL ? json_array_append_new(parent, value)
-                      : json_object_set_new(parent, key, value)) == 0;
-}
-
-static bool put_bytes(json_t *object, const char *key, uint64_t bytes) {
-  return put(object, key, json_integer((json_int_t)bytes));
-}
-
-/* Adds an empty object or array and returns it, borrowed; NULL where memory ran out. */
-static json_t *put_container(json_t *parent, const char *key, json_t *container) {
-  return put(parent, key, container) ? container : NULL;
-}
-
-static const char *tensor_name(const struct mr_program_plan *plan, mr_tensor_id tensor) {
-  return tensor == MR_NO_TENSOR ? "scratch" : plan->program->tensors[tensor].name;
-}
-
-static bool put_tiers(const struct mr_program_plan *plan, json_t *root) {
-  json_t *tiers = put_container(root, "tiers", json_object());
-  uint64_t need[MR_TIER_COUNT] = {plan->small_bytes + plan->device_page_count * plan->page_bytes,
-                                  plan->host_page_count * plan->page_bytes, plan->nvme_bytes};
-  bool good = tiers != NULL;
-  for (uint32_t t = 0; good && t < MR_TIER_COUNT; t++) {
-    json_t *tier = put_container(tiers, tier_names[t], json_object());
-    good = tier != NULL && put_bytes(tier, "peak_bytes", need[t]);
+  bool lasting = false;
+  bool passing = false;
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    mr_role role = program->tensors[op->outputs[i]].role;
+    if (role == MR_PARAMETER) {
+      return MR_PHASE_UPDATE;
+    }
+    lasting = lasting || mr_role_is_persistent(role);
+    passing = passing || role == MR_GRADIENT || role == MR_ACTIVATION;
   }
-  return good;
+  return lasting && !passing ? MR_PHASE_UPDATE : MR_PHASE_BACKWARD;
 }
 
-static bool put_verdict(const struct mr_program_plan *plan, json_t *root) {
-  bool good = put(root, "fits", json_boolean(plan->fits)) &&
-              put(root, "largest_op", json_string(plan->program->ops[plan->largest_op].name)) &&
-              put_bytes(root, "largest_op_bytes", plan->largest_op_bytes) &&
-              put_bytes(root, "page_bytes", plan->page_bytes) &&
-              put_bytes(root, "small_bytes", plan->small_bytes) &&
-              put_bytes(root, "footprint_bytes", plan->footprint_bytes) &&
-              put(root, "bound_seconds", json_real(plan->bound_seconds));
-  if (good && !plan->fits) {
-    good = put_bytes(root, "smallest_device_bytes", plan->smallest_device_bytes) &&
-           put(root, "failed_tier", json_string(tier_names[plan->failed_tier]));
-  }
-  return good;
+struct span {
+  double start, end;
+};
+
+static int by_start(const void *left, const void *right) {
+  const struct span *a = left;
+  const struct span *b = right;
+  return (a->start > b->start) - (a->start < b->start);
 }
 
-static bool put_links(const struct mr_program_plan *plan, json_t *root) {
-  json_t *links = put_container(root, "links", json_object());
-  bool good = links != NULL && put(root, "step_seconds", json_real(plan->step_seconds)) &&
-              put(root, "compute_seconds", json_real(plan->compute_seconds));
-  for (uint32_t l = 0; good && l < MR_LINK_COUNT; l++) {
-    json_t *link = put_container(links, queue_names[MR_QUEUE_OF(l)], json_object());
-    good = link != NULL && put_bytes(link, "moved_bytes", plan->moved_bytes[l]) &&
-           put(link, "seconds", json_real(plan->link_seconds[l]));
-  }
-  return good;
-}
-
-static bool put_gaps(const struct mr_program_plan *plan, json_t *root) {
-  json_t *gaps = put_container(root, "gaps", json_array());
-  bool good = gaps != NULL;
-  for (uint32_t i = 0; good && i < plan->gap_count; i++) {
-    const struct mr_gap *gap = &plan->gaps[i];
-    json_t *entry = put_container(gaps, NULL, json_object());
-    good = entry != NULL && put(entry, "tensor", json_string(tensor_name(plan, gap->tensor))) &&
-           put_bytes(entry, "bytes", plan->program->tensors[gap->tensor].bytes) &&
-           put_bytes(entry, "after_op", gap->after_op) &&
-           put_bytes(entry, "before_op", gap->before_op) &&
-           put(entry, "decision", json_string(decision_names[gap->decision]));
-    if (good && gap->decision != MR_DECISION_KEEP) {
-      good = put_bytes(entry, "release_op", gap->release_op) &&
-             put_bytes(entry, "fetch_op", gap->fetch_op) &&
-             put(entry, "written", json_boolean(gap->written));
+/* When a link is at work, as spans of one step in order that do not overlap. The step begins with
+ * `origin`; what reaches over its end goes on at its start. */
+static uint32_t list_busy(const struct mr_program_plan *plan, uint32_t queue, double origin,
+                          struct span *spans) {
+  double step = plan->step_seconds;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
+    const struct mr_instruction *move = &plan->instructions[queue][i];
+    double start = fmod(move->start_seconds - origin, step);
+    start = start < 0 ? start + step : start;
+    double length = fmin(move->end_seconds - move->start_seconds, step);
+    spans[count++] = (struct span){start, fmin(start + length, step)};
+    if (start + length > step) {
+      spans[count++] = (struct span){0, start + length - step};
     }
   }
-  return good;
-}
-
-static bool put_instruction(const struct mr_program_plan *plan, json_t *queue,
-                            const struct mr_instruction *instruction) {
-  json_t *entry = put_container(queue, NULL, json_object());
-  bool moves = instruction->instance != MR_NO_INSTANCE;
-  bool good = entry != NULL && put_bytes(entry, "op", instruction->op) &&
-              put_bytes(entry, "needed_by", instruction->needed_by) &&
-              put(entry, "start_seconds", json_real(instruction->start_seconds)) &&
-              put(entry, "end_seconds", json_real(instruction->end_seconds));
-  if (good && moves) {
-    mr_tensor_id tensor = plan->instances[instruction->instance].tensor;
-    good = put(entry, "tensor", json_string(tensor_name(plan, tensor))) &&
-           put_bytes(entry, "instance", instruction->instance) &&
-           put_bytes(entry, "slot", instruction->slot);
-  } else if (good) {
-    good = put(entry, "name", json_string(plan->program->ops[instruction->op].name));
-  }
-  json_t *waits = good ? put_container(entry, "waits", json_array()) : NULL;
-  good = waits != NULL;
-  for (uint32_t i = 0; good && i < instruction->wait_count; i++) {
-    const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
-    json_t *one = put_container(waits, NULL, json_object());
-    good = one != NULL && put(one, "queue", json_string(queue_names[wait->queue])) &&
-           put_bytes(one, "count", wait->count) &&
-           put(one, "previous_step", json_boolean(wait->previous_step));
-  }
-  return good;
-}
-
-static bool put_queues(const struct mr_program_plan *plan, json_t *root) {
-  json_t *queues = put_container(root, "queues", json_object());
-  bool good = queues != NULL;
-  for (uint32_t q = 0; good && q < MR_QUEUE_COUNT; q++) {
-    json_t *queue = put_container(queues, queue_names[q], json_array());
-    good = queue != NULL;
-    for (uint32_t i = 0; good && i < plan->instruction_count[q]; i++) {
-      good = put_instruction(plan, queue, &plan->instructions[q][i]);
+  qsort(spans, count, sizeof *spans, by_start);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (kept > 0 && spans[i].start <= spans[kept - 1].end) {
+      spans[kept - 1].end = fmax(spans[kept - 1].end, spans[i].end);
+    } else {
+      spans[kept++] = spans[i];
     }
   }
-  return good;
+  return kept;
 }
 
-mr_status mr_program_plan_json(const struct mr_program_plan *plan, char **json_out) {
-  json_t *root = json_object();
-  bool good = root != NULL && put_verdict(plan, root);
-  if (good && plan->fits) {
-    good = put_tiers(plan, root) && put_links(plan, root) && put_gaps(plan, root) &&
-           put_queues(plan, root);
+/* Gives each phase its part of a link's work. boundaries[k] is the end of op k's time. */
+static void share_busy(const struct mr_program_plan *plan, mr_link link, const double *boundaries,
+                       const struct span *spans, uint32_t count, struct mr_phase_time *phases) {
+  uint32_t at = 0;
+  for (uint32_t k = 0; k < plan->program->op_count; k++) {
+    double from = k == 0 ? 0 : boundaries[k - 1];
+    struct mr_phase_time *phase = &phases[mr_phase_of(plan->program, &plan->program->ops[k])];
+    while (at < count && spans[at].end <= from) {
+      at++;
+    }
+    for (uint32_t i = at; i < count && spans[i].start < boundaries[k]; i++) {
+      phase->link_seconds[link] +=
+          fmax(fmin(spans[i].end, boundaries[k]) - fmax(spans[i].start, from), 0);
+    }
   }
-  if (!good) {
-    json_decref(root);
-    root = NULL;
+}
+
+mr_status mr_explain_phases(const struct mr_plan_problem *problem,
+                            const struct mr_program_plan *plan,
+                            struct mr_phase_time phases_out[MR_PHASE_COUNT]) {
+  const struct mr_graph *program = plan->program;
+  const struct mr_instruction *ops = plan->instructions[MR_QUEUE_COMPUTE];
+  struct mr_phase_time phases[MR_PHASE_COUNT] = {{0}};
+  uint32_t longest = 0;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    uint32_t count = plan->instruction_count[MR_QUEUE_OF(link)];
+    longest = count > longest ? count : longest;
   }
-  return mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the plan's layout", json_out);
+  double *boundaries = mr_allocate(program->op_count, sizeof *boundaries);
+  struct span *spans = mr_allocate(2ull * longest, sizeof *spans);
+  mr_status status = boundaries == NULL || spans == NULL ? MR_NO_MEMORY : MR_OK;
+  /* The time of the first op begins where the last op of the step before has ended. */
+  double origin = ops[program->op_count - 1].end_seconds - plan->step_seconds;
+  double before = 0;
+  for (uint32_t k = 0; status == MR_OK && k < program->op_count; k++) {
+    struct mr_phase_time *phase = &phases[mr_phase_of(program, &program->ops[k])];
+    boundaries[k] = fmax(ops[k].end_seconds - origin, before);
+    phase->op_count++;
+    phase->seconds += boundaries[k] - before;
+    phase->compute_seconds += problem->op_seconds[k];
+    before = boundaries[k];
+  }
+  for (mr_link link = 0; status == MR_OK && link < MR_LINK_COUNT; link++) {
+    uint32_t count = list_busy(plan, MR_QUEUE_OF(link), origin, spans);
+    share_busy(plan, link, boundaries, spans, count, phases);
+  }
+  free(boundaries);
+  free(spans);
+  if (status == MR_OK) {
+    memcpy(phases_out, phases, sizeof phases);
+  }
+  return status;
+}
+
+/* ---- Holdings ---- */
+
+static bool covers(bool always, uint32_t first, uint32_t last, uint32_t op) {
+  if (always) {
+    return true;
+  }
+  return first <= last ? first <= op && op <= last : op >= first || op <= last;
+}
+
+/* Adds the pages of a stay at the ops that it covers, as differences. */
+static void add_stay(int64_t *changes, bool always, uint32_t first, uint32_t last, uint32_t pages) {
+  if (always || first > last) {
+    changes[0] += pages;
+  }
+  if (!always) {
+    changes[first] += pages;
+    changes[last + 1] -= pages;
+  }
+}
+
+static uint32_t find_peak(const int64_t *changes, uint32_t op_count) {
+  uint32_t peak = 0;
+  int64_t most = 0;
+  int64_t pages = 0;
+  for (uint32_t k = 0; k < op_count; k++) {
+    pages += changes[k];
+    if (pages > most) {
+      most = pages;
+      peak = k;
+    }
+  }
+  return peak;
+}
+
+static uint32_t peak_of_device(const struct mr_program_plan *plan, int64_t *changes) {
+  uint32_t op_count = plan->program->op_count;
+  for (uint32_t i = 0; i < plan->instance_count; i++) {
+    const struct mr_instance *stay = &plan->instances[i];
+    add_stay(changes, stay->always, stay->first_op, stay->last_op, stay->page_count);
+  }
+  return find_peak(changes, op_count);
+}
+
+static uint32_t peak_of_host(const struct mr_program_plan *plan, int64_t *changes) {
+  uint32_t op_count = plan->program->op_count;
+  for (uint32_t i = 0; i < plan->slot_count; i++) {
+    const struct mr_slot *slot = &plan->slots[i];
+    add_stay(changes, slot->always, slot->first_op, slot->last_op, slot->page_count);
+  }
+  return find_peak(changes, op_count);
+}
+
+static void hold_on_device(const struct mr_program_plan *plan, struct mr_holding *holding) {
+  uint64_t held = 0;
+  for (uint32_t i = 0; i < plan->instance_count; i++) {
+    const struct mr_instance *stay = &plan->instances[i];
+    if (stay->small || stay->on_host ||
+        !covers(stay->always, stay->first_op, stay->last_op, holding->op))
+      continue;
+    mr_role role =
+        stay->tensor == MR_NO_TENSOR ? MR_SCRATCH : plan->program->tensors[stay->tensor].role;
+    uint64_t room = stay->page_count * plan->page_bytes;
+    holding->role_bytes[role] += stay->bytes;
+    holding->rounding_bytes += room - stay->bytes;
+    held += room;
+  }
+  holding->small_bytes = plan->small_bytes;
+  holding->idle_bytes = plan->device_page_count * plan->page_bytes - held;
+}
+
+static void hold_on_host(const struct mr_program_plan *plan, struct mr_holding *holding) {
+  uint64_t held = 0;
+  for (uint32_t i = 0; i < plan->slot_count; i++) {
+    const struct mr_slot *slot = &plan->slots[i];
+    if (!covers(slot->always, slot->first_op, slot->last_op, holding->op)) continue;
+    uint64_t room = slot->page_count * plan->page_bytes;
+    holding->role_bytes[plan->program->tensors[slot->tensor].role] += slot->bytes;
+    holding->rounding_bytes += room - slot->bytes;
+    held += room;
+  }
+  holding->idle_bytes = plan->host_page_count * plan->page_bytes - held;
+}
+
+static void hold_on_nvme(const struct mr_plan_problem *problem, const struct mr_program_plan *plan,
+                         struct mr_holding *holding) {
+  for (uint32_t i = 0; i < plan->extent_count; i++) {
+    const struct mr_extent *extent = &plan->extents[i];
+    holding->role_bytes[plan->program->tensors[extent->tensor].role] += extent->bytes;
+    holding->rounding_bytes +=
+        mr_round_up(extent->bytes, problem->extent_unit_bytes) - extent->bytes;
+  }
+}
+
+mr_status mr_explain_holdings(const struct mr_plan_problem *problem,
+                              const struct mr_program_plan *plan,
+                              struct mr_holding holdings_out[MR_TIER_COUNT]) {
+  uint32_t op_count = plan->program->op_count;
+  struct mr_holding holdings[MR_TIER_COUNT] = {{0}};
+  int64_t *changes = mr_allocate(2 * (op_count + 1ull), sizeof *changes);
+  if (changes == NULL) {
+    return MR_NO_MEMORY;
+  }
+  holdings[MR_TIER_DEVICE].op = peak_of_device(plan, changes);
+  holdings[MR_TIER_HOST].op = peak_of_host(plan, changes + op_count + 1);
+  free(changes);
+  hold_on_device(plan, &holdings[MR_TIER_DEVICE]);
+  hold_on_host(plan, &holdings[MR_TIER_HOST]);
+  hold_on_nvme(problem, plan, &holdings[MR_TIER_NVME]);
+  memcpy(holdings_out, holdings, sizeof holdings);
+  return MR_OK;
 }

@@ -132,7 +132,7 @@ static bool has_host_ops(const struct mr_graph *graph) {
 }
 
 mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  if (problem->on_host != NULL || problem->policy == MR_POLICY_LRU ||
+  if (problem->on_host != NULL || problem->device_ops_only || problem->policy == MR_POLICY_LRU ||
       problem->budget_bytes[MR_TIER_HOST] == 0 || !has_host_ops(problem->program)) {
     return mr_plan_make_placed(problem, plan);
   }

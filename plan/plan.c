@@ -139,8 +139,8 @@ static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
   draft->line_only = true;
   mr_status status = attempt(draft, false, page_limit, plan, &pages);
   draft->line_only = false;
-  *fits_out = pages <= page_limit;
-  MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
+  *fits_out = pages != UINT64_MAX;
+  MR_ASSERT(status != MR_OK || !*fits_out || pages <= page_limit);
   return status;
 }
 
@@ -195,15 +195,19 @@ static uint64_t least_pages(struct mr_draft *draft) {
     return mr_draft_peak(draft);
   }
   uint64_t host = draft->host_limit_pages;
+  uint64_t nvme = draft->nvme_limit_units;
   draft->host_limit_pages = UINT64_MAX;
+  draft->nvme_limit_units = UINT64_MAX;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
-    if (mr_draft_can_evict(draft, &draft->gaps[i])) {
-      MR_ASSERT(mr_draft_decide(draft, i, MR_DECISION_HOST));
+    if (mr_draft_can_evict(draft, &draft->gaps[i]) &&
+        !mr_draft_decide(draft, i, MR_DECISION_HOST)) {
+      (void)mr_draft_decide(draft, i, MR_DECISION_NVME); /* banned from both, it stays */
     }
   }
   uint64_t peak = mr_draft_peak(draft);
   mr_draft_reset(draft);
   draft->host_limit_pages = host;
+  draft->nvme_limit_units = nvme;
   return peak;
 }
 

@@ -66,6 +66,14 @@ struct mr_link_rate {
   double latency_seconds;  /* of one move; NVMe moves overlap, so that it delays who waits alone */
 };
 
+enum { MR_DECISION_KEEP = 0, MR_DECISION_HOST = 1, MR_DECISION_NVME = 2 };
+
+/* A decision that a plan may not take for any gap of the tensor, to see what else there is. */
+struct mr_plan_ban {
+  mr_tensor_id tensor;
+  uint8_t decision; /* MR_DECISION_HOST or MR_DECISION_NVME */
+};
+
 struct mr_plan_problem {
   const struct mr_graph *program; /* borrowed while the plan lives */
   const double *op_seconds;       /* for each op of the program; borrowed during the call */
@@ -82,15 +90,15 @@ struct mr_plan_problem {
   /* bound_seconds is to hold for every program that recompute makes of this one too: only what no
    * recompute can save counts, the persistent tensors. */
   bool bound_any_recompute;
-  /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it
-   * likes. Where packing needs more than the budget, the choice is made again for less. */
-  bool contiguous;
   uint32_t search_rounds; /* bound of the local search; 0: the first feasible plan */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
    * the tensors. */
   const bool *on_host;
+  bool device_ops_only;           /* no op runs on the host: how fast it would be is not known */
+  const struct mr_plan_ban *bans; /* borrowed during the call */
+  uint32_t ban_count;
 };
 
 /* One stay on the device, or a tensor's place on the host for the ops that use it there. */
@@ -153,8 +161,6 @@ struct mr_home {
   uint32_t instance; /* tier device */
   uint32_t slot;     /* tier host: slot; tier NVMe: extent */
 };
-
-enum { MR_DECISION_KEEP = 0, MR_DECISION_HOST = 1, MR_DECISION_NVME = 2 };
 
 /* A gap and what was decided, for the explanation. */
 struct mr_gap {
@@ -253,11 +259,5 @@ MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *pr
  * MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                                    struct mr_program_plan *plan);
-
-/*
- * The plan as one JSON text: verdict, tiers, links, gaps and the instructions of each queue with
- * their waits and predicted times; the caller frees it with free(). MR_NO_MEMORY.
- */
-MR_CHECK_RESULT mr_status mr_program_plan_json(const struct mr_program_plan *plan, char **json_out);
 
 #endif

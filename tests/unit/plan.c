@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,33 +224,6 @@ static void wrapping_stays_lend_their_pages(void **state) {
   assert_int_equal(pages[4], 2);
 }
 
-static void json_tells_verdict_and_queues(void **state) {
-  (void)state;
-  struct fixture f;
-  char *text = NULL;
-  fixture_init(&f, sandwich());
-  f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
-  for (uint32_t pages = 10; pages <= 11; pages++) {
-    struct mr_program_plan *plan = make(&f, pages);
-    assert_int_equal(mr_program_plan_json(plan, &text), MR_OK);
-    json_t *root = json_loads(text, 0, NULL);
-    assert_non_null(root);
-    assert_true(json_is_true(json_object_get(root, "fits")) == (pages == 11));
-    if (plan->fits) {
-      const json_t *queues = json_object_get(root, "queues");
-      assert_int_equal(json_array_size(json_object_get(queues, "compute")), 4);
-      assert_int_equal(json_array_size(json_object_get(queues, "nvme_read")), 1);
-    } else {
-      assert_int_equal(json_integer_value(json_object_get(root, "smallest_device_bytes")),
-                       11 * PAGE);
-    }
-    json_decref(root);
-    free(text);
-    mr_program_plan_destroy(plan);
-  }
-  fixture_fini(&f);
-}
-
 /* Links that are busy for less than half of the step hide behind it, whatever the budget. */
 static void training_step_hides_its_moves(void **state) {
   (void)state;
@@ -293,7 +265,6 @@ int main(void) {
       cmocka_unit_test(small_tensors_share_their_arena),
       cmocka_unit_test(bad_problems_are_refused),
       cmocka_unit_test(wrapping_stays_lend_their_pages),
-      cmocka_unit_test(json_tells_verdict_and_queues),
       cmocka_unit_test(training_step_hides_its_moves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
