@@ -294,6 +294,7 @@ static mr_status keep_best(struct search *search) {
 
 /* The links of the machine that is described. */
 static void take_links(struct mr_plan_problem *problem, const struct mr_machine *machine) {
+  problem->device_ops_only = true; /* nothing is said of how fast its host computes */
   memcpy(problem->link, machine->link, sizeof problem->link);
   problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
 }
@@ -317,9 +318,6 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
-  problem->bind_seconds_per_page = plan->profile->bind_seconds_per_page;
-  problem->pace_beside_copy = plan->profile->pace_beside_copy;
-  problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
 }
 
 /* What this device can map; nobody knows that of a machine that is not here. */
@@ -329,8 +327,7 @@ static uint64_t max_page_count(const struct mr_plan *plan) {
   return plan->settings.machine != NULL ? UINT64_MAX : caps.max_page_count;
 }
 
-mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
-  mr_planning_fill_problem(plan, nvme);
+mr_status mr_planning_search(struct mr_plan *plan) {
   struct search search = {.plan = plan, .max_page_count = max_page_count(plan)};
   uint64_t affordable = CANDIDATE_OPS / plan->graph->op_count;
   search.limit = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
@@ -343,6 +340,12 @@ mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nv
   free(search.selected);
   mr_recompute_menu_fini(&search.menu);
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
+  return status;
+}
+
+mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
+  mr_planning_fill_problem(plan, nvme);
+  mr_status status = mr_planning_search(plan);
   if (status == MR_OK && plan->layout->fits && plan->settings.check_plan) {
     status = mr_plan_verify(plan);
   }
@@ -387,13 +390,20 @@ mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *
   return MR_OK;
 }
 
+void mr_planning_clear(struct mr_plan *plan) {
+  mr_program_plan_destroy(plan->layout);
+  mr_graph_destroy(plan->rewritten);
+  free(plan->op_seconds);
+  plan->layout = NULL;
+  plan->rewritten = NULL;
+  plan->op_seconds = NULL;
+}
+
 void mr_plan_destroy(struct mr_plan *plan) {
   if (plan == NULL) {
     return;
   }
-  mr_program_plan_destroy(plan->layout);
-  mr_graph_destroy(plan->rewritten);
-  free(plan->op_seconds);
+  mr_planning_clear(plan);
   free(plan->profile);
   mr_settings_fini(&plan->settings);
   free(plan);

@@ -13,6 +13,11 @@
  */
 MR_CHECK_RESULT mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme);
 
+/* The second half of it: plans under plan->problem's budgets and rates. mr_planning_clear frees
+ * what it makes. MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_planning_search(struct mr_plan *plan);
+void mr_planning_clear(struct mr_plan *plan);
+
 /* The steps of planning that a plan from a file takes too: the problem from settings and rates;
  * what each op of a program should take, for the caller to free (MR_NO_MEMORY); what is run again.
  */

@@ -11,3 +11,7 @@ foreach(test IN ITEMS runtime_kept machine_file)
   target_compile_definitions(test_unit_${test} PRIVATE
     H100_PROFILE="${PROJECT_SOURCE_DIR}/examples/h100-node.profile")
 endforeach()
+memrun_unit_test(runtime_explain unit/runtime_world.c)
+target_link_libraries(test_unit_runtime_explain PRIVATE PkgConfig::JANSSON)
+target_compile_definitions(test_unit_runtime_explain PRIVATE
+  SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")

@@ -58,6 +58,7 @@ struct cli {
   const char *results;
   const char *problem_path; /* of plan; NULL: a job is planned */
   const char *schedule_path;
+  bool explain;
   const char *out_path;    /* where plan keeps its plan and layout its offsets; NULL: nowhere */
   uint64_t capacity_bytes; /* of layout */
   double deadline_seconds;

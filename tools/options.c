@@ -124,6 +124,8 @@ const struct option options_table[] = {
 
     {"json", 0, NULL, "one JSON object a line", OPTION_GROUP_OUTPUT, CLI_EVERY, OPTION_FLAG,
      FIELD(json), 0, 0, NULL},
+    {"explain", 0, NULL, "show on one screen why the plan is as it is", OPTION_GROUP_OUTPUT,
+     CLI_PLAN, OPTION_FLAG, FIELD(explain), 0, 0, NULL},
     {"out", 0, "FILE", "keep the plan there, for --plan, or the offsets", OPTION_GROUP_OUTPUT,
      CLI_PLAN | CLI_LAYOUT, OPTION_FILE, FIELD(out_path), 0, 0, NULL},
     {"capacity", 0, "SIZE", "the memory that the buffers shall fit", OPTION_GROUP_PLACE, CLI_LAYOUT,

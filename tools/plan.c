@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "tools/job.h"
+#include "tools/plan_explain.h"
 #include "tools/plan_problem.h"
 
 #define LARGEST_COUNT 8u
@@ -86,12 +87,16 @@ static void print_largest(struct output *output, const struct mr_graph *graph) {
   }
 }
 
-/* What the library tells of the plan, after the event and before the model. */
-static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *plan) {
+/* What the library tells of the plan, after the event and before the model; the explanation, where
+ * there is one, comes last. */
+static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *plan,
+                         json_t *explanation) {
   json_t *details = job_plan_details(plan);
   json_t *object = details == NULL ? NULL : json_pack("{s:s}", "event", "plan");
-  if (object != NULL && (json_object_update(object, details) != 0 ||
-                         json_object_set_new(object, "model", job_model_json(info)) != 0)) {
+  if (object != NULL &&
+      (json_object_update(object, details) != 0 ||
+       json_object_set_new(object, "model", job_model_json(info)) != 0 ||
+       (explanation != NULL && json_object_set(object, "explain", explanation) != 0))) {
     json_decref(object);
     object = NULL;
   }
@@ -99,27 +104,41 @@ static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *
   return object;
 }
 
+static void print_verdict(struct output *output, const struct trainer_info *info,
+                          const struct mr_plan *plan, const struct mr_plan_summary *summary) {
+  job_print_model(output, info);
+  job_print_footprint(output, summary);
+  output_text(output, "verdict    %s\n", summary->fits ? "fits" : "does not fit");
+  if (summary->fits) {
+    job_print_forecast(output, plan);
+  }
+}
+
 static mr_status show(const struct cli *cli, struct output *output, const struct mr_graph *graph,
                       const struct trainer_info *info, const struct mr_plan *plan) {
   struct mr_plan_summary summary = {.size_bytes = sizeof summary};
   mr_plan_summarize(plan, &summary);
   mr_status status = MR_OK;
+  json_t *explanation = cli->explain ? plan_explanation(plan, &status) : NULL;
+  if (status != MR_OK) {
+    return status;
+  }
   if (cli->json) {
-    status = output_json(output, plan_json(info, plan));
+    status = output_json(output, plan_json(info, plan, explanation));
   } else {
-    job_print_model(output, info);
-    job_print_footprint(output, &summary);
-    output_text(output, "verdict    %s\n", summary.fits ? "fits" : "does not fit");
-    if (summary.fits) {
-      job_print_forecast(output, plan);
+    print_verdict(output, info, plan, &summary);
+    if (explanation != NULL) {
+      plan_explain_print(output, &summary, explanation);
+    } else {
+      print_tiers(output, &summary);
+      if (summary.fits) {
+        print_queues(output, &summary);
+      }
+      print_largest(output, graph);
     }
-    print_tiers(output, &summary);
-    if (summary.fits) {
-      print_queues(output, &summary);
-    }
-    print_largest(output, graph);
     status = output_failed(output);
   }
+  json_decref(explanation);
   if (status == MR_OK && !summary.fits) {
     struct mr_size_text need;
     struct mr_size_text smallest;

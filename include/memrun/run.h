@@ -145,6 +145,15 @@ MR_API void mr_plan_destroy(struct mr_plan *plan);
 MR_API void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out);
 
 /*
+ * Why the plan is as it is, as one JSON text (documented in memrun-plan(1)), to be freed with
+ * free(): what each tier holds at its peak, where the step's time goes by phase, the costliest
+ * decisions and what else was possible, what more memory or faster links would gain, the smallest
+ * device budget. It plans again for each of these questions, so it takes some tens of times as long
+ * as planning. MR_NO_MEMORY.
+ */
+MR_API MR_CHECK_RESULT mr_status mr_plan_explain(const struct mr_plan *plan, char **json_out);
+
+/*
  * Writes a plan that fits to a file, for options.plan_path of a later run of the same job on the
  * same machine; the file appears whole or not at all. MR_DOES_NOT_FIT: there is nothing to keep;
  * MR_IO, logged; MR_NO_MEMORY.

@@ -58,6 +58,71 @@ class Plan(harness.Case):
         self.assertEqual(list(path.iterdir()), [])
 
 
+class Explained(harness.Case):
+    """plan --explain: one screen, and the same numbers in JSON."""
+
+    SCREEN = (50, 100)  # lines, columns
+
+    def check_screen(self, outcome, status):
+        self.assert_status(outcome, status)
+        lines = outcome.out.splitlines()
+        self.assertLessEqual(len(lines), self.SCREEN[0], outcome.out)
+        for line in lines:
+            self.assertLessEqual(len(line), self.SCREEN[1], line)
+            self.assertEqual(line, line.rstrip())
+
+    def test_screens(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        tight = ["--device-mem", "512KiB", "--host-mem", "128KiB"]
+        for rest in (harness.nvme(), [*tight, *harness.nvme()], [*tight, "--offload", "none"],
+                     [*tight, "--recompute", "full", *harness.nvme()], ["--profile", example]):
+            outcome = harness.run("plan", "--explain", *TINY, *rest)
+            self.check_screen(outcome, harness.DOES_NOT_FIT if "none" in rest else 0)
+            for word in ("verdict", "one more GiB of", "smallest device budget"):
+                self.assertIn(word, outcome.out)
+
+    def test_wide_names_and_many_layers(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        outcome = harness.run("plan", "--explain", "--profile", example, "--preset", "gpt2",
+                              "--device-mem", "700MiB", "--host-mem", "1GiB", "--batch", "1",
+                              "--seq", "128", "--recompute", "none")
+        self.check_screen(outcome, 0)
+        self.assertRegex(outcome.out, r"h\.\*\.")
+        for phase in ("forward", "backward", "update"):
+            self.assertRegex(outcome.out, r"\n%s +\d" % phase)
+
+    def test_json_has_the_same(self):
+        job = [*TINY, "--device-mem", "1MiB", "--host-mem", "128KiB", *harness.nvme()]
+        event = harness.run("plan", "--json", "--explain", *job).events("plan")[0]
+        explained = event["explain"]
+        for tier in harness.TIER_KEYS:
+            held = explained["tiers"][tier]
+            self.assertEqual(held["need_bytes"], event["need_bytes"][tier])
+            self.assertEqual(sum(held["holds"].values()), event["need_bytes"][tier])
+        self.assertEqual([phase["phase"] for phase in explained["phases"]],
+                         ["forward", "backward", "update"])
+        self.assertAlmostEqual(sum(phase["seconds"] for phase in explained["phases"]),
+                               event["predicted_seconds"], places=9)
+        self.assertEqual(explained["nvme_written_bytes_a_step"],
+                         event["links"]["nvme_write"]["bytes"])
+        self.assertLessEqual(len(explained["decisions"]), 10)
+        self.assertEqual(list(explained["twice_as_fast"]), harness.LINK_KEYS)
+        for gain in (*explained["one_more_gib"].values(), *explained["twice_as_fast"].values()):
+            self.assertGreaterEqual(gain["gain_seconds"], 0)
+        smallest = explained["smallest_device_bytes"]
+        rest = ["--host-mem", "128KiB", *harness.nvme()]
+        self.assert_status(harness.run("plan", *TINY, *rest, "--device-mem", smallest), 0)
+
+    def test_of_a_kept_plan(self):
+        path = harness.scratch / "explained.plan"
+        job = [*TINY, "--device-mem", "1MiB", "--host-mem", "128KiB", "--offload", "nvme", "--nvme",
+               "%s:64MiB" % (harness.scratch / "nvme")]
+        fresh = harness.run("plan", "--explain", *job, "--out", path)
+        self.check_screen(fresh, 0)
+        kept = harness.run("plan", "--explain", *job, "--plan", path)
+        self.assertEqual(kept.out, fresh.out)
+
+
 class KeptPlan(harness.Case):
     """plan --out, plan --plan, train --plan."""
 

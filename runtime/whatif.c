@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planning again with one thing changed. */
+#include "runtime/whatif.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recompute/recompute.h"
+#include "runtime/planning.h"
+
+/* ---- Other budgets and rates: the whole search for a plan ---- */
+
+/* Plans the job under another problem's budgets and rates, into *trial; mr_planning_clear it. */
+static mr_status search_again(const struct mr_plan *plan, const struct mr_plan_problem *problem,
+                              mr_recompute recompute, struct mr_plan *trial) {
+  *trial = *plan; /* settings, profile and graph are borrowed */
+  trial->settings.recompute = recompute;
+  trial->layout = NULL;
+  trial->rewritten = NULL;
+  trial->op_seconds = NULL;
+  trial->problem = *problem;
+  return mr_planning_search(trial);
+}
+
+/* More of something never makes a plan worse: the present one would still do. */
+static mr_status ask_gain(const struct mr_plan *plan, const struct mr_plan_problem *problem,
+                          struct mr_outcome *outcome_out) {
+  const struct mr_program_plan *layout = plan->layout;
+  struct mr_plan trial;
+  mr_status status = search_again(plan, problem, plan->settings.recompute, &trial);
+  if (status == MR_OK) {
+    struct mr_outcome outcome = {.asked = true, .fits = trial.layout->fits || layout->fits};
+    double seconds = trial.layout->fits ? trial.layout->step_seconds : INFINITY;
+    outcome.seconds = layout->fits ? fmin(seconds, layout->step_seconds) : seconds;
+    *outcome_out = outcome;
+  }
+  mr_planning_clear(&trial);
+  return status;
+}
+
+static bool moves_nothing(const struct mr_program_plan *layout) {
+  uint64_t bytes = 0;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    bytes += layout->moved_bytes[link];
+  }
+  return bytes == 0;
+}
+
+static mr_status ask_more(const struct mr_plan *plan, mr_tier tier, uint64_t bytes,
+                          struct mr_outcome *outcome_out) {
+  struct mr_plan_problem problem = plan->problem;
+  uint64_t *budget = &problem.budget_bytes[tier];
+  bool settled =
+      plan->layout->fits && moves_nothing(plan->layout) && plan->recomputed_op_count == 0;
+  *outcome_out = (struct mr_outcome){0};
+  /* The speed of a drive that is not in use is not known; what has no limit cannot grow. */
+  if (settled || (tier == MR_TIER_NVME && *budget == 0) || !mr_add_u64(*budget, bytes, budget)) {
+    return MR_OK;
+  }
+  return ask_gain(plan, &problem, outcome_out);
+}
+
+static mr_status ask_faster(const struct mr_plan *plan, mr_link link, double factor,
+                            struct mr_outcome *outcome_out) {
+  struct mr_plan_problem problem = plan->problem;
+  struct mr_link_rate *rate = problem.link;
+  bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+  double before =
+      rate[MR_LINK_NVME_READ].bytes_per_second + rate[MR_LINK_NVME_WRITE].bytes_per_second;
+  *outcome_out = (struct mr_outcome){0};
+  if (!plan->layout->fits || plan->layout->moved_bytes[link] == 0) {
+    return MR_OK; /* speed makes no room, and nothing goes over this link */
+  }
+  rate[link].bytes_per_second *= factor;
+  if (nvme) { /* what a drive does in both directions at once grows in proportion */
+    problem.nvme_mixed_bytes_per_second *=
+        (rate[MR_LINK_NVME_READ].bytes_per_second + rate[MR_LINK_NVME_WRITE].bytes_per_second) /
+        before;
+  }
+  return ask_gain(plan, &problem, outcome_out);
+}
+
+static mr_status ask_smallest(const struct mr_plan *plan, uint64_t *device_bytes_out) {
+  if (!plan->layout->fits) {
+    *device_bytes_out = plan->layout->smallest_device_bytes;
+    return MR_OK;
+  }
+  struct mr_plan_problem problem = plan->problem;
+  /* Nothing fits a byte: the refusal says what would do. The program that keeps least for later is
+   * the one that needs least at once. */
+  problem.budget_bytes[MR_TIER_DEVICE] = 1;
+  bool never = plan->settings.recompute == MR_RECOMPUTE_NONE;
+  mr_recompute recompute = never ? MR_RECOMPUTE_NONE : MR_RECOMPUTE_FULL;
+  struct mr_plan trial;
+  mr_status status = search_again(plan, &problem, recompute, &trial);
+  if (status == MR_OK) {
+    uint64_t peak =
+        plan->layout->small_bytes + plan->layout->device_page_count * plan->layout->page_bytes;
+    *device_bytes_out = mr_min_u64(trial.layout->smallest_device_bytes, peak);
+  }
+  mr_planning_clear(&trial);
+  return status;
+}
+
+/* ---- Another decision: the same program, or one with other clones ---- */
+
+/* Bytes over the gaps of tensors alike, by what was decided for them. */
+static void sum_gaps(const struct mr_program_plan *layout, const struct mr_tensor *alike,
+                     uint64_t bytes[3]) {
+  for (uint32_t i = 0; i < layout->gap_count; i++) {
+    const struct mr_tensor *tensor = &layout->program->tensors[layout->gaps[i].tensor];
+    if (mr_explain_alike(tensor, alike)) {
+      bytes[layout->gaps[i].decision] += tensor->bytes;
+    }
+  }
+}
+
+/* What is told of a layout, and where the decision's tensors went: what each tier has gained. */
+static void fill_outcome(const struct mr_plan *plan, const struct mr_program_plan *layout,
+                         mr_tensor_id tensor, struct mr_outcome *outcome) {
+  const struct mr_tensor *alike = &plan->problem.program->tensors[tensor];
+  uint64_t before[3] = {0};
+  uint64_t after[3] = {0};
+  *outcome = (struct mr_outcome){.asked = true, .fits = layout->fits};
+  if (!layout->fits) {
+    return;
+  }
+  outcome->seconds = layout->step_seconds;
+  sum_gaps(plan->layout, alike, before);
+  sum_gaps(layout, alike, after);
+  for (uint32_t i = 0; i < 3; i++) {
+    outcome->decision_bytes[i] = after[i] > before[i] ? after[i] - before[i] : 0;
+  }
+}
+
+static mr_status plan_without_moves(const struct mr_plan *plan, const struct mr_decision *decision,
+                                    struct mr_outcome *outcome) {
+  const struct mr_graph *program = plan->problem.program;
+  struct mr_plan_problem problem = plan->problem;
+  struct mr_plan_ban *bans = mr_allocate(program->tensor_count, sizeof *bans);
+  struct mr_program_plan *layout = NULL;
+  if (bans == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t t = 0; t < program->tensor_count; t++) {
+    if (mr_explain_alike(&program->tensors[t], &program->tensors[decision->tensor])) {
+      bans[problem.ban_count++] = (struct mr_plan_ban){t, decision->decision};
+    }
+  }
+  problem.bans = bans;
+  mr_status status = mr_program_plan_make(&problem, &layout);
+  if (status == MR_OK) {
+    fill_outcome(plan, layout, decision->tensor, outcome);
+  }
+  mr_program_plan_destroy(layout);
+  free(bans);
+  return status;
+}
+
+/* Plans the program in which `again` run twice. MR_INVALID: an op may not. Not asked where more
+ * should run twice and nobody needs it to. */
+static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *again, uint32_t count,
+                                const struct mr_decision *decision, struct mr_outcome *outcome) {
+  struct mr_graph *program = NULL;
+  double *op_seconds = NULL;
+  struct mr_program_plan *layout = NULL;
+  mr_status status = mr_recompute_repeat(plan->graph, again, count, &program);
+  bool more = count > plan->recomputed_op_count;
+  if (status == MR_OK && more && program->op_count <= plan->problem.program->op_count) {
+    mr_graph_destroy(program);
+    return MR_OK;
+  }
+  if (status == MR_OK) {
+    status = mr_planning_estimate(plan, program, &op_seconds);
+  }
+  if (status == MR_OK) {
+    struct mr_plan_problem problem = plan->problem;
+    problem.program = program;
+    problem.op_seconds = op_seconds;
+    status = mr_program_plan_make(&problem, &layout);
+  }
+  if (status == MR_OK) {
+    fill_outcome(plan, layout, decision->tensor, outcome);
+  }
+  mr_program_plan_destroy(layout);
+  mr_graph_destroy(program);
+  free(op_seconds);
+  return status;
+}
+
+/* Lists the ops that run twice in the plan, without those that make tensors alike where `leave_out`
+ * is. There is room for every op of the graph. */
+static uint32_t list_again(const struct mr_plan *plan, const struct mr_tensor *leave_out,
+                           mr_op_id *again) {
+  const struct mr_graph *program = plan->problem.program;
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    if (op->clone_of == MR_NO_OP) continue;
+    const struct mr_tensor *made = &program->tensors[mr_explain_remade(program, op)];
+    if (leave_out == NULL || !mr_explain_alike(made, leave_out)) {
+      again[count++] = op->clone_of;
+    }
+  }
+  return count;
+}
+
+static mr_status ask_without(const struct mr_plan *plan, const struct mr_decision *decision,
+                             struct mr_outcome *outcome_out) {
+  struct mr_outcome outcome = {0};
+  mr_status status = MR_OK;
+  if (decision->decision == MR_DECISION_AGAIN) {
+    mr_op_id *again = mr_allocate(plan->graph->op_count, sizeof *again);
+    if (again == NULL) {
+      return MR_NO_MEMORY;
+    }
+    uint32_t count = list_again(plan, &plan->graph->tensors[decision->tensor], again);
+    status = plan_repeating(plan, again, count, decision, &outcome);
+    free(again);
+  } else {
+    status = plan_without_moves(plan, decision, &outcome);
+  }
+  if (status == MR_OK) {
+    *outcome_out = outcome;
+  }
+  return status;
+}
+
+/* The op that first writes a tensor of the client's graph; MR_NO_OP: none does. */
+static mr_op_id find_producer(const struct mr_graph *graph, mr_tensor_id tensor) {
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    for (uint32_t i = 0; i < graph->ops[k].output_count; i++) {
+      if (graph->ops[k].outputs[i] == tensor) {
+        return k;
+      }
+    }
+  }
+  return MR_NO_OP;
+}
+
+static mr_status ask_again(const struct mr_plan *plan, const struct mr_decision *decision,
+                           struct mr_outcome *outcome_out) {
+  const struct mr_graph *graph = plan->graph;
+  *outcome_out = (struct mr_outcome){0};
+  if (decision->decision == MR_DECISION_AGAIN || decision->tensor >= graph->tensor_count ||
+      graph->tensors[decision->tensor].role != MR_ACTIVATION) {
+    return MR_OK;
+  }
+  mr_op_id *again = mr_allocate((uint64_t)graph->op_count + graph->tensor_count, sizeof *again);
+  if (again == NULL) {
+    return MR_NO_MEMORY;
+  }
+  uint32_t count = list_again(plan, NULL, again);
+  uint32_t before = count;
+  for (mr_tensor_id t = 0; t < graph->tensor_count; t++) {
+    if (!mr_explain_alike(&graph->tensors[t], &graph->tensors[decision->tensor])) continue;
+    mr_op_id producer = find_producer(graph, t);
+    if (producer != MR_NO_OP) {
+      again[count++] = producer;
+    }
+  }
+  struct mr_outcome outcome = {0};
+  mr_status status =
+      count == before ? MR_OK : plan_repeating(plan, again, count, decision, &outcome);
+  free(again);
+  if (status == MR_INVALID) {
+    return MR_OK; /* an op among them may not run twice */
+  }
+  if (status == MR_OK) {
+    *outcome_out = outcome;
+  }
+  return status;
+}
+
+/* ---- The interview ---- */
+
+/* Questions in the order in which threads take them: those that take longest come first. */
+#define FIRST_FASTER   1u
+#define FIRST_MORE     (FIRST_FASTER + MR_LINK_COUNT)
+#define FIRST_WITHOUT  (FIRST_MORE + MR_TIER_COUNT)
+#define FIRST_AGAIN    (FIRST_WITHOUT + MR_MOST_DECISIONS)
+#define MOST_QUESTIONS (FIRST_AGAIN + MR_MOST_DECISIONS)
+
+struct asking {
+  const struct mr_plan *plan;
+  uint64_t more_bytes;
+  double faster_factor;
+  struct mr_interview *interview;
+  mr_status status[MOST_QUESTIONS];
+};
+
+static mr_status ask_of_decision(const struct asking *asking, uint32_t question) {
+  struct mr_interview *interview = asking->interview;
+  bool again = question >= FIRST_AGAIN;
+  uint32_t index = question - (again ? FIRST_AGAIN : FIRST_WITHOUT);
+  if (index >= interview->decision_count) {
+    return MR_OK;
+  }
+  const struct mr_decision *decision = &interview->decisions[index];
+  return again ? ask_again(asking->plan, decision, &interview->again[index])
+               : ask_without(asking->plan, decision, &interview->without[index]);
+}
+
+static void ask_one(void *context, uint32_t question, uint32_t thread) {
+  (void)thread;
+  struct asking *asking = context;
+  struct mr_interview *interview = asking->interview;
+  mr_status *status = &asking->status[question];
+  if (question < FIRST_FASTER) {
+    *status = ask_smallest(asking->plan, &interview->smallest_device_bytes);
+  } else if (question < FIRST_MORE) {
+    mr_link link = (mr_link)(question - FIRST_FASTER);
+    *status = ask_faster(asking->plan, link, asking->faster_factor, &interview->faster[link]);
+  } else if (question < FIRST_WITHOUT) {
+    mr_tier tier = (mr_tier)(question - FIRST_MORE);
+    *status = ask_more(asking->plan, tier, asking->more_bytes, &interview->more[tier]);
+  } else {
+    *status = ask_of_decision(asking, question);
+  }
+}
+
+mr_status mr_whatif_ask(const struct mr_plan *plan, uint64_t more_bytes, double faster_factor,
+                        struct mr_interview *interview_out) {
+  struct mr_interview interview = {.smallest_device_bytes = UINT64_MAX};
+  struct asking asking = {.plan = plan,
+                          .more_bytes = more_bytes,
+                          .faster_factor = faster_factor,
+                          .interview = &interview};
+  mr_status status = MR_OK;
+  if (plan->layout->fits) {
+    status = mr_explain_decisions(&plan->problem, plan->layout, MR_MOST_DECISIONS,
+                                  interview.decisions, &interview.decision_count);
+  }
+  struct mr_team *team = NULL;
+  if (status == MR_OK) {
+    status = mr_team_create(plan->settings.threads, &team);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_team_run(team, MOST_QUESTIONS, ask_one, &asking);
+  mr_team_destroy(team);
+  for (uint32_t i = 0; status == MR_OK && i < MOST_QUESTIONS; i++) {
+    status = asking.status[i];
+  }
+  if (status == MR_OK) {
+    *interview_out = interview;
+  }
+  return status;
+}
