@@ -36,6 +36,8 @@ enum cli_command_bit {
 #define CLI_MAX_OPTIONS 64u  /* rows of the option table */
 #define CLI_MAX_ROUNDS  1000 /* of a benchmark */
 
+enum cli_bound { CLI_BOUND_CUT, CLI_BOUND_LP };
+
 /* An option as it stood on the command line. */
 struct cli_option {
   uint32_t row;      /* of the option table */
@@ -58,6 +60,7 @@ struct cli {
   const char *results;
   const char *problem_path; /* of plan; NULL: a job is planned */
   const char *schedule_path;
+  int bound; /* enum cli_bound, of a problem */
   bool explain;
   const char *out_path;    /* where plan keeps its plan and layout its offsets; NULL: nowhere */
   uint64_t capacity_bytes; /* of layout */

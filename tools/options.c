@@ -16,6 +16,7 @@ static const char *const replan_words[] = {"auto", "never", "always", NULL};
 static const char *const policy_words[] = {"searched", "first", "lru", NULL};
 static const char *const engine_words[] = {"auto", "uring", "pread", NULL};
 static const char *const gemm_words[] = {"auto", "dnnl", "openblas", NULL};
+static const char *const bound_words[] = {"cut", "lp", NULL};
 static const char *const preset_words[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", NULL};
 
 #define FIELD(name) offsetof(struct cli, name)
@@ -138,6 +139,8 @@ const struct option options_table[] = {
      CLI_PLAN, OPTION_FILE, FIELD(problem_path), 0, 0, NULL},
     {"schedule", 0, "FILE", "where the schedule of the problem goes", OPTION_GROUP_OUTPUT, CLI_PLAN,
      OPTION_FILE, FIELD(schedule_path), 0, 0, NULL},
+    {"bound", 0, "NAME", "how a problem's bound is found; lp needs a library", OPTION_GROUP_OUTPUT,
+     CLI_PLAN, OPTION_CHOICE, FIELD(bound), 0, 0, bound_words},
     {"rounds", 0, "N", "rounds of a benchmark", OPTION_GROUP_OUTPUT, CLI_BENCH, OPTION_U32,
      FIELD(rounds), 1, CLI_MAX_ROUNDS, NULL},
     {"budgets", 0, "LIST", "device budgets of bench pressure: 50%, 512MiB, min, ...",

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "tools/job.h"
+#include "tools/options.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_problem.h"
 
@@ -157,8 +158,9 @@ mr_status command_plan(struct cli *cli, struct output *output) {
   if (cli->problem_path != NULL) {
     return plan_problem(cli, output);
   }
-  if (cli->schedule_path != NULL) {
-    mr_log(MR_LOG_ERROR, "--schedule is for --problem FILE, which is missing");
+  if (cli->schedule_path != NULL || options_given(cli, "bound")) {
+    mr_log(MR_LOG_ERROR, "--%s is for --problem FILE, which is missing",
+           cli->schedule_path != NULL ? "schedule" : "bound");
     return MR_INVALID;
   }
   job_prepare(cli);

@@ -11,8 +11,8 @@ import sys
 
 import harness
 
-KEYS = ["event", "fits", "segments", "tensors", "seconds", "bound_seconds", "gap_percent",
-        "bound_by", "compute_seconds", "links", "gaps_bytes"]
+KEYS = ["event", "fits", "segments", "tensors", "seconds", "bound_seconds", "bound_kind",
+        "gap_percent", "bound_by", "compute_seconds", "links", "gaps_bytes"]
 MOST_GAP = 0.006
 # Two segments and a tensor between them; 6 bytes do where it leaves, 4 never do.
 SMALL = "2 1 %d 10 1 1 1 1\n1 1\n4 4\n3 0 1 1e9 0 0 0\n"
@@ -54,6 +54,17 @@ class Problem(harness.Case):
                          ["device_to_host", "host_to_device", "nvme_write", "nvme_read"])
         self.assertEqual(list(event["gaps_bytes"]), ["kept", "host", "nvme", "recomputed"])
 
+    def test_lp_bound(self):
+        outcome = harness.run("plan", "--json", "--bound", "lp", "--problem", DATA / "s32.txt")
+        if outcome.status == harness.USAGE:
+            self.assert_fails(outcome, harness.USAGE, "libClp.so.1", "coinor-libclp1", "libglpk40")
+            self.skipTest("no library for linear programs")
+        self.assert_status(outcome, 0)
+        event = outcome.events("schedule")[0]
+        self.assertIn(event["bound_kind"], ("cut", "lp"))
+        self.assertGreaterEqual(event["bound_seconds"], 4.667565 * (1 - 1e-6))
+        self.assertGreaterEqual(event["seconds"], event["bound_seconds"])
+
     def test_what_does_not_fit(self):
         schedule = harness.scratch / "none.schedule"
         schedule.unlink(missing_ok=True)
@@ -76,6 +87,8 @@ class Problem(harness.Case):
     def test_options_that_say_nothing(self):
         outcome = harness.run("plan", "--problem", DATA / "i16a.txt", "--layers", "2")
         self.assert_fails(outcome, harness.USAGE, "--layers")
+        outcome = harness.run("plan", "--bound", "lp")
+        self.assert_fails(outcome, harness.USAGE, "--bound", "--problem")
         outcome = harness.run("plan", "--schedule", "out")
         self.assert_fails(outcome, harness.USAGE, "--problem")
 
