@@ -216,6 +216,17 @@ MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t
                                     uint32_t op_count, uint32_t *pages, uint64_t *page_count_out);
 
 /*
+ * The same with neighbouring pages for each item, in ascending order, at best within page_limit.
+ * Such a packing is on a line: the circle is cut where the fewest pages are in use across the cut,
+ * and what is there keeps its pages all the time. Wishes (`like`) are not granted. MR_NO_MEMORY,
+ * MR_INVALID (more pages than can be packed).
+ */
+MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *items,
+                                               uint32_t item_count, uint32_t op_count,
+                                               uint64_t page_limit, uint32_t *pages,
+                                               uint64_t *page_count_out);
+
+/*
  * From a finished draft to instances, pages, slots, extents, homes, gaps, instructions, births and
  * operands of the plan. *pages_out is what colouring needed; where that is more than page_limit the
  * plan holds nothing new. MR_NO_MEMORY, MR_INVALID (more pages than can be counted).

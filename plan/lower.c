@@ -190,7 +190,7 @@ static bool number_entries(struct mr_colour_item *items, uint32_t count, uint32_
   return true;
 }
 
-static mr_status colour_device(struct mr_lowering *l, uint64_t *pages_out) {
+static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint64_t *pages_out) {
   struct mr_program_plan *plan = l->plan;
   if (!number_entries(l->items, plan->instance_count, &plan->page_entry_count)) {
     return MR_INVALID;
@@ -202,6 +202,10 @@ static mr_status colour_device(struct mr_lowering *l, uint64_t *pages_out) {
   for (uint32_t i = 0; i < plan->instance_count; i++) {
     plan->instances[i].first_page = l->items[i].first_page;
     plan->instances[i].page_count = l->items[i].page_count;
+  }
+  if (l->draft->problem->contiguous) {
+    return mr_colour_contiguous(l->items, plan->instance_count, l->draft->op_count, page_limit,
+                                plan->pages, pages_out);
   }
   return mr_colour(l->items, plan->instance_count, l->draft->op_count, plan->pages, pages_out);
 }
@@ -353,7 +357,7 @@ static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pag
     return status;
   }
   add_all_stays(l);
-  status = colour_device(l, pages_out);
+  status = colour_device(l, page_limit, pages_out);
   if (status != MR_OK || *pages_out > page_limit) {
     return status;
   }

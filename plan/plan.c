@@ -139,8 +139,8 @@ static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
   draft->line_only = true;
   mr_status status = attempt(draft, false, page_limit, plan, &pages);
   draft->line_only = false;
-  *fits_out = pages != UINT64_MAX;
-  MR_ASSERT(status != MR_OK || !*fits_out || pages <= page_limit);
+  *fits_out = pages <= page_limit;
+  MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
   return status;
 }
 

@@ -90,6 +90,9 @@ struct mr_plan_problem {
   /* bound_seconds is to hold for every program that recompute makes of this one too: only what no
    * recompute can save counts, the persistent tensors. */
   bool bound_any_recompute;
+  /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it
+   * likes. Where packing needs more than the budget, the choice is made again for less. */
+  bool contiguous;
   uint32_t search_rounds; /* bound of the local search; 0: the first feasible plan */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has

@@ -15,16 +15,20 @@
 /* A link that moved less than this in all has shown no rate. */
 #define LEAST_MOVED_BYTES  (8ull << 20)
 #define LEAST_BUSY_SECONDS 1e-4
+/* Links that are busy for less than this part of compute's time do not show what they cost it. */
+#define LEAST_BESIDE 0.05
+#define SLOWEST_PACE 0.3
+#define LEAST_PAGES  100u
 
 mr_status mr_outlook_init(struct mr_run *run) {
   uint32_t op_count = run->layout->program->op_count;
   struct mr_outlook outlook = {
-      .op_seconds_sum = mr_allocate(op_count, sizeof *outlook.op_seconds_sum),
-      .op_samples = mr_allocate(op_count, sizeof *outlook.op_samples),
+      .alone = mr_allocate(op_count, sizeof *outlook.alone),
+      .crowded = mr_allocate(op_count, sizeof *outlook.crowded),
   };
-  if (outlook.op_seconds_sum == NULL || outlook.op_samples == NULL) {
-    free(outlook.op_seconds_sum);
-    free(outlook.op_samples);
+  if (outlook.alone == NULL || outlook.crowded == NULL) {
+    free(outlook.alone);
+    free(outlook.crowded);
     return MR_NO_MEMORY;
   }
   mr_outlook_fini(run);
@@ -33,9 +37,15 @@ mr_status mr_outlook_init(struct mr_run *run) {
 }
 
 void mr_outlook_fini(struct mr_run *run) {
-  free(run->outlook.op_seconds_sum);
-  free(run->outlook.op_samples);
+  free(run->outlook.alone);
+  free(run->outlook.crowded);
   run->outlook = (struct mr_outlook){0};
+}
+
+void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded) {
+  struct mr_op_sum *sum = crowded ? &run->outlook.crowded[op] : &run->outlook.alone[op];
+  sum->seconds += seconds;
+  sum->samples++;
 }
 
 void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_step_report *report) {
@@ -51,6 +61,9 @@ void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_st
     outlook->moved_bytes[link] += report->moved_bytes[link];
     outlook->busy_seconds[link] += report->link_busy_seconds[link];
   }
+  outlook->compute_seconds += report->compute_busy_seconds;
+  outlook->bind_seconds += report->bind_seconds;
+  outlook->measured_steps++;
   if (mr_clock_seconds() - outlook->load_mark.wall_seconds > LOAD_SECONDS) {
     struct mr_load_mark now;
     mr_load_take(&now);
@@ -84,19 +97,95 @@ bool mr_outlook_disturbed(const struct mr_outlook *outlook) {
   return outlook->others_share > MOST_OTHERS;
 }
 
-static void learn_link(const struct mr_outlook *outlook, mr_link link, double *rate) {
+static void merge(double *value, double now, double weight) {
+  *value = (1 - weight) * *value + weight * now;
+}
+
+static void learn_link(const struct mr_outlook *outlook, mr_link link, double weight,
+                       double *rate) {
   if (outlook->moved_bytes[link] >= LEAST_MOVED_BYTES &&
       outlook->busy_seconds[link] > LEAST_BUSY_SECONDS) {
-    *rate = (double)outlook->moved_bytes[link] / outlook->busy_seconds[link];
+    merge(rate, (double)outlook->moved_bytes[link] / outlook->busy_seconds[link], weight);
   }
 }
 
-void mr_outlook_learn(const struct mr_run *run, struct mr_profile *profile,
-                      struct mr_store_rates *nvme) {
+/* Ops that ran beside no busy link teach what they take alone. One that never did teaches only
+ * where nothing is known of its kind, less what the links' presence should have cost it. */
+static mr_status learn_ops(const struct mr_run *run, double weight, struct mr_profile *profile) {
+  const struct mr_graph *program = run->layout->program;
   const struct mr_outlook *outlook = &run->outlook;
-  mr_profile_learn(profile, run->layout->program, outlook->op_seconds_sum, outlook->op_samples, 1);
-  learn_link(outlook, MR_LINK_DEVICE_TO_HOST, &profile->copy_bytes_per_second[0]);
-  learn_link(outlook, MR_LINK_HOST_TO_DEVICE, &profile->copy_bytes_per_second[1]);
-  learn_link(outlook, MR_LINK_NVME_READ, &nvme->read_bytes_per_second);
-  learn_link(outlook, MR_LINK_NVME_WRITE, &nvme->write_bytes_per_second);
+  double *seconds = mr_allocate(program->op_count, sizeof *seconds);
+  uint32_t *samples = mr_allocate(program->op_count, sizeof *samples);
+  if (seconds == NULL || samples == NULL) {
+    free(seconds);
+    free(samples);
+    return MR_NO_MEMORY;
+  }
+  double pace = fmin(profile->pace_beside_copy, profile->pace_beside_nvme);
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    bool alone = outlook->alone[k].samples > 0;
+    if (alone || !mr_profile_knows(profile, &program->ops[k])) {
+      const struct mr_op_sum *sum = alone ? &outlook->alone[k] : &outlook->crowded[k];
+      seconds[k] = sum->seconds * (alone ? 1 : pace);
+      samples[k] = sum->samples;
+    }
+  }
+  mr_profile_learn(profile, program, seconds, samples, weight);
+  free(seconds);
+  free(samples);
+  return MR_OK;
+}
+
+/* Pages that the compute queue brings to their places in a step. */
+static uint64_t bound_pages(const struct mr_program_plan *layout) {
+  uint64_t pages = 0;
+  for (uint32_t k = 0; k < layout->instruction_count[MR_QUEUE_COMPUTE]; k++) {
+    const struct mr_instruction *instruction = &layout->instructions[MR_QUEUE_COMPUTE][k];
+    for (uint32_t i = 0; i < instruction->birth_count; i++) {
+      pages += layout->instances[layout->births[instruction->first_birth + i]].page_count;
+    }
+  }
+  return pages;
+}
+
+/* What ops took beyond what they take alone, over the time in which links were busy beside them, is
+ * what the links' presence costs. */
+static void learn_pace(const struct mr_run *run, double weight, struct mr_profile *profile) {
+  const struct mr_outlook *outlook = &run->outlook;
+  const struct mr_graph *program = run->layout->program;
+  double copies =
+      outlook->busy_seconds[MR_LINK_DEVICE_TO_HOST] + outlook->busy_seconds[MR_LINK_HOST_TO_DEVICE];
+  double nvme =
+      fmax(outlook->busy_seconds[MR_LINK_NVME_READ], outlook->busy_seconds[MR_LINK_NVME_WRITE]);
+  double beside = fmin(copies + nvme, outlook->compute_seconds);
+  if (beside < LEAST_BESIDE * outlook->compute_seconds) {
+    return;
+  }
+  double alone = 0;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    alone += mr_profile_op_seconds(profile, &program->ops[k]);
+  }
+  double lost = outlook->compute_seconds - alone * (double)outlook->measured_steps;
+  double pace = fmin(fmax(1 - lost / beside, SLOWEST_PACE), 1);
+  merge(nvme > copies ? &profile->pace_beside_nvme : &profile->pace_beside_copy, pace, weight);
+}
+
+mr_status mr_outlook_learn(const struct mr_run *run, double weight, struct mr_profile *profile,
+                           struct mr_store_rates *nvme) {
+  const struct mr_outlook *outlook = &run->outlook;
+  mr_status status = learn_ops(run, weight, profile);
+  if (status != MR_OK || outlook->measured_steps == 0) {
+    return status;
+  }
+  learn_pace(run, weight, profile);
+  uint64_t pages = bound_pages(run->layout) * outlook->measured_steps;
+  if (pages > LEAST_PAGES) {
+    merge(&profile->bind_seconds_per_page, fmax(outlook->bind_seconds / (double)pages, 1e-9),
+          weight);
+  }
+  learn_link(outlook, MR_LINK_DEVICE_TO_HOST, weight, &profile->copy_bytes_per_second[0]);
+  learn_link(outlook, MR_LINK_HOST_TO_DEVICE, weight, &profile->copy_bytes_per_second[1]);
+  learn_link(outlook, MR_LINK_NVME_READ, weight, &nvme->read_bytes_per_second);
+  learn_link(outlook, MR_LINK_NVME_WRITE, weight, &nvme->write_bytes_per_second);
+  return MR_OK;
 }

@@ -19,13 +19,22 @@
  */
 #define MR_OUTLOOK_STEPS 63u
 
+struct mr_op_sum {
+  double seconds;
+  uint32_t samples;
+};
+
 struct mr_outlook {
-  double *op_seconds_sum; /* of each op of the program */
-  uint32_t *op_samples;
+  /* Of each op of the program: when no link was busy, and when any was. */
+  struct mr_op_sum *alone;
+  struct mr_op_sum *crowded;
   double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps, a ring */
   uint64_t step_count;
   uint64_t moved_bytes[MR_LINK_COUNT];
   double busy_seconds[MR_LINK_COUNT];
+  double compute_seconds;
+  double bind_seconds;
+  uint64_t measured_steps; /* in these sums */
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */
 };
@@ -40,6 +49,9 @@ void mr_outlook_fini(struct mr_run *run);
 /* The steps so far belong to a forecast that is gone; what ops and links took stays. */
 void mr_outlook_restart(struct mr_outlook *outlook);
 
+/* Adds what an op took, beside a busy link or not. */
+void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded);
+
 /* Adds a step. */
 void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_step_report *report);
 
@@ -49,9 +61,9 @@ double mr_outlook_median_seconds(const struct mr_outlook *outlook);
 /* True where others took so much of the machine that its speed cannot be learned from the steps. */
 bool mr_outlook_disturbed(const struct mr_outlook *outlook);
 
-/* Puts the rates that the steps show in place of the profile's and the store's; what the steps did
- * not use stays. */
-void mr_outlook_learn(const struct mr_run *run, struct mr_profile *profile,
-                      struct mr_store_rates *nvme);
+/* Merges the rates that the steps show into the profile's and the store's, where they count
+ * `weight` (0 to 1) of the whole; what the steps did not use stays. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_outlook_learn(const struct mr_run *run, double weight,
+                                           struct mr_profile *profile, struct mr_store_rates *nvme);
 
 #endif

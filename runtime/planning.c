@@ -318,6 +318,9 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
+  problem->bind_seconds_per_page = plan->profile->bind_seconds_per_page;
+  problem->pace_beside_copy = plan->profile->pace_beside_copy;
+  problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
 }
 
 /* What this device can map; nobody knows that of a machine that is not here. */

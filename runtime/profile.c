@@ -184,6 +184,13 @@ static uint32_t find_rate(const struct mr_profile *profile, const struct mr_op *
   return best;
 }
 
+bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op) {
+  bool by_flops = false;
+  uint32_t size_class = size_class_of(op_units(op, &by_flops));
+  uint32_t found = find_rate(profile, op, by_flops, size_class);
+  return found != NO_RATE && profile->rates[found].size_class == size_class;
+}
+
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op) {
   bool by_flops = false;
   double units = op_units(op, &by_flops);
@@ -241,9 +248,8 @@ void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program
       continue;
     }
     double now = fmax(lessons[i].seconds / lessons[i].units, 1e-18);
-    rate->seconds_per_unit = rate->seconds_per_unit > 0
-                                 ? (1 - weight) * rate->seconds_per_unit + weight * now
-                                 : now;
+    rate->seconds_per_unit =
+        rate->seconds_per_unit > 0 ? (1 - weight) * rate->seconds_per_unit + weight * now : now;
   }
   free(lessons);
 }

@@ -43,6 +43,10 @@ struct mr_profile {
   double copy_bytes_per_second[2]; /* device to host, host to device */
   double flops_per_second;
   double bytes_per_second;
+  /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
+  double bind_seconds_per_page;
+  double pace_beside_copy;
+  double pace_beside_nvme;
   struct mr_op_rate rates[MR_PROFILE_MAX_RATES];
   uint32_t rate_count;
   struct mr_path_rate paths[MR_PROFILE_MAX_PATHS];
@@ -81,6 +85,9 @@ MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
 
 /* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);
+
+/* Whether ops of its kind and size have been seen. */
+bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 
 /* What the op should take, in seconds. */
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);

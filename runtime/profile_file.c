@@ -102,6 +102,25 @@ static bool read_lists(const json_t *root, struct mr_profile *profile) {
   return true;
 }
 
+/* What is left out is not lost. */
+static bool get_losses(const json_t *root, struct mr_profile *profile) {
+  const struct {
+    const char *key;
+    double fallback;
+    double *value;
+  } losses[] = {{"bind_seconds_per_page", 0, &profile->bind_seconds_per_page},
+                {"pace_beside_copy", 1, &profile->pace_beside_copy},
+                {"pace_beside_nvme", 1, &profile->pace_beside_nvme}};
+  for (uint32_t i = 0; i < MR_COUNT_OF(losses); i++) {
+    *losses[i].value = losses[i].fallback;
+    if (json_object_get(root, losses[i].key) != NULL &&
+        (!get_rate(root, losses[i].key, losses[i].value) || *losses[i].value > 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static bool read_root(const json_t *root, struct mr_profile *profile) {
   uint32_t version = 0;
   return get_index(root, "memrun_profile", FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
@@ -110,7 +129,7 @@ static bool read_root(const json_t *root, struct mr_profile *profile) {
          get_rate(root, "host_to_device", &profile->copy_bytes_per_second[1]) &&
          get_rate(root, "flops_per_second", &profile->flops_per_second) &&
          get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
-         read_lists(root, profile);
+         get_losses(root, profile) && read_lists(root, profile);
 }
 
 mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *profile_out) {
@@ -166,10 +185,12 @@ static int print_paths(json_t *root, const struct mr_profile *profile) {
 
 mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
   json_t *root =
-      json_pack("{s:i, s:s, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION, "machine",
-                profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
+      json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION,
+                "machine", profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
                 "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
-                profile->flops_per_second, "bytes_per_second", profile->bytes_per_second);
+                profile->flops_per_second, "bytes_per_second", profile->bytes_per_second,
+                "bind_seconds_per_page", profile->bind_seconds_per_page, "pace_beside_copy",
+                profile->pace_beside_copy, "pace_beside_nvme", profile->pace_beside_nvme);
   if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
     json_decref(root);
     root = NULL;

@@ -62,6 +62,20 @@ static bool anything_runs(const struct mr_run *run) {
   return false;
 }
 
+bool mr_queues_busy(struct mr_run *run) {
+  bool busy = false;
+  for (uint32_t q = 1; q < MR_QUEUE_COUNT && !busy; q++) {
+    struct mr_queue *queue = &run->queues[q];
+    busy = atomic_load(&queue->op_started_ns) != 0;
+    if (queue->transfers != NULL && queue->count != 0) {
+      pthread_mutex_lock(&queue->lock);
+      busy = queue->in_flight_bytes != 0;
+      pthread_mutex_unlock(&queue->lock);
+    }
+  }
+  return busy;
+}
+
 static const char *instruction_name(const struct mr_run *run,
                                     const struct mr_instruction *instruction) {
   const struct mr_graph *program = run->layout->program;

@@ -163,8 +163,8 @@ static mr_status plan_again(struct mr_run *run, struct mr_plan *plan) {
     return MR_NO_MEMORY;
   }
   *plan->profile = *present->profile;
-  mr_outlook_learn(run, plan->profile, &nvme);
-  return mr_planning_make(plan, &nvme);
+  mr_status status = mr_outlook_learn(run, 1, plan->profile, &nvme);
+  return status == MR_OK ? mr_planning_make(plan, &nvme) : status;
 }
 
 mr_status mr_run_review(struct mr_run *run) {

@@ -113,16 +113,18 @@ static void teach_profile(struct mr_run *run) {
            100 * run->outlook.others_share);
     return;
   }
-  mr_profile_learn(run->plan->profile, run->layout->program, run->outlook.op_seconds_sum,
-                   run->outlook.op_samples, LESSON_WEIGHT);
-  mr_profile_save(settings->profile_path, run->plan->profile);
+  /* Where NVMe is slower for a while is not the profile's affair. */
+  struct mr_store_rates nvme = run->plan->nvme;
+  if (mr_outlook_learn(run, LESSON_WEIGHT, run->plan->profile, &nvme) == MR_OK) {
+    mr_profile_save(settings->profile_path, run->plan->profile);
+  }
 }
 
 void mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
     return;
   }
-  if (run->outlook.op_samples != NULL && mr_run_status(run) == MR_OK) {
+  if (run->outlook.alone != NULL && mr_run_status(run) == MR_OK) {
     teach_profile(run);
   }
   mr_queues_stop(run);

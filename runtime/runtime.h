@@ -280,6 +280,9 @@ void mr_queues_rest(struct mr_run *run);
 void mr_queues_stop(struct mr_run *run);
 void mr_queues_fini(struct mr_run *run);
 
+/* Whether a link moves bytes right now. */
+bool mr_queues_busy(struct mr_run *run);
+
 /* Waits for an instruction's pairs; false where the run stopped (or this wait stopped it). */
 bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruction, uint64_t step);
 /* Binds what the instruction is the first to touch. */

@@ -45,6 +45,7 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
   };
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   mr_taken_count_op(run, id);
+  bool crowded = mr_queues_busy(run);
   uint64_t start_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, start_ns);
   mr_status status = op->run[run->device_ops->backend](&call);
@@ -54,8 +55,8 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
   mr_trace_add(run->trace, MR_QUEUE_COMPUTE, op->name, op->memory_bytes, start_ns, end_ns);
   /* A plan's first step warms libraries and caches up; it teaches nothing. */
   if (mode == MR_STEP_TRAIN && run->step_index > run->plan_base + 1) {
-    run->outlook.op_seconds_sum[id] += (double)(end_ns - start_ns) * 1e-9;
-    run->outlook.op_samples[id]++;
+    mr_outlook_record_op(run, id, (double)(end_ns - start_ns) * 1e-9,
+                         crowded || mr_queues_busy(run));
   }
   return status;
 }

@@ -10,8 +10,8 @@
 #include "base/base.h"
 #include "plan/pack/search.h"
 
-/* Steps of all walks after which no further order is tried: about a tenth of a second. */
-#define MOST_STEPS (1ull << 26)
+/* Steps of all walks after which no further order is tried: some tens of milliseconds. */
+#define MOST_STEPS (1ull << 24)
 #define NO_BUFFER  UINT32_MAX
 
 enum order { BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, BY_START, ORDER_COUNT };

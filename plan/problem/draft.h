@@ -49,10 +49,10 @@ static inline bool mr_problem_tensor_is_handed_on(const struct mr_problem *probl
 struct mr_problem_index {
   int32_t *by_birth;    /* tensors by p, of one p the longest gap first */
   int32_t *first_birth; /* by_birth[first_birth[b] ...] are made by segment b - 1; K + 2 entries */
-  int32_t *by_need;     /* tensors by g */
-  int32_t *need_rank;   /* the place of each tensor in by_need */
-  bool *free_choice;    /* for each tensor: it is alive, and neither a weight nor a gradient */
-  double *limit;        /* for each point; INFINITY: the simulation decides */
+  int32_t *by_need;   /* tensors by g, of one g the largest first, so that the last is soon there */
+  int32_t *need_rank; /* the place of each tensor in by_need */
+  bool *free_choice;  /* for each tensor: it is alive, and neither a weight nor a gradient */
+  double *limit;      /* for each point; INFINITY: the simulation decides */
 };
 
 struct mr_draft_knobs {

@@ -9,10 +9,16 @@
 #define SEARCH_SEED 1
 /* One trial of so many turns a knob of the simulation. */
 #define KNOB_PERIOD 32
+/* What a turned knob must gain. */
+#define KNOB_GAIN 1e-6
 /* The longest lookahead that a trial sets is 2^(this - 1) segments. */
 #define LOOKAHEAD_POWERS 10
 /* What a trial costs beside the events of its simulation, in events. */
 #define TRIAL_WORK 100
+/* At first a trial may make the schedule longer by this part. */
+#define HEAT 1e-4
+/* The part of the search in which trials may make the schedule longer. */
+#define HOT_PART 0.7
 /* A schedule so near to the bound cannot be improved by anything that counts. */
 #define NEAR_ENOUGH 1e-7
 
@@ -22,14 +28,16 @@ static void turn_knob(struct mr_problem_trial *trial) {
   knobs->patient = mr_problem_trial_pick(trial, 2) == 1;
 }
 
-/* One trial from the best draft; keeps or takes back what it changed. */
-static void try_once(struct mr_problem_trial *trial) {
+/* One trial from the present draft, which takes `seconds`: keeps what it changed, and returns the
+ * new time, where that is at most `most`, and takes it back otherwise. */
+static double try_once(struct mr_problem_trial *trial, double seconds, double most) {
   struct mr_problem_search *search = trial->search;
   struct mr_draft_knobs knobs = search->draft->knobs;
   trial->change_count = 0;
   bool knob = mr_problem_trial_pick(trial, KNOB_PERIOD) == 0;
-  if (knob) {
+  if (knob) { /* a knob shapes all later trials: it must earn that */
     turn_knob(trial);
+    most = seconds * (1 - KNOB_GAIN);
   } else {
     mr_problem_trial_move(trial);
   }
@@ -37,16 +45,16 @@ static void try_once(struct mr_problem_trial *trial) {
   if (sound && mr_problem_trial_pick(trial, 2) == 0) {
     mr_problem_trial_grow(trial);
   }
-  double seconds = INFINITY;
+  double tried_seconds = INFINITY;
   if (sound && (knob || trial->change_count > 0)) {
-    seconds = mr_problem_simulate(search->simulation, search->draft, search->best_seconds, NULL);
+    tried_seconds = mr_problem_simulate(search->simulation, search->draft, most, NULL);
   }
-  if (seconds < INFINITY) {
-    search->best_seconds = seconds;
-  } else {
-    mr_problem_trial_undo(trial);
-    search->draft->knobs = knobs;
+  if (tried_seconds < INFINITY) {
+    return tried_seconds;
   }
+  mr_problem_trial_undo(trial);
+  search->draft->knobs = knobs;
+  return seconds;
 }
 
 mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work) {
@@ -62,12 +70,17 @@ mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t w
   mr_problem_draft_copy(search->draft, search->best);
   uint64_t start = mr_problem_simulation_events(search->simulation);
   uint64_t done = 0;
+  double seconds = search->best_seconds;
   for (uint64_t i = 1;
        done < work && search->best_seconds > search->bound_seconds * (1 + NEAR_ENOUGH); i++) {
-    try_once(trial);
+    double left = fmax(0, 1 - (double)done / (HOT_PART * (double)work));
+    seconds = try_once(trial, seconds, seconds * (1 + HEAT * left));
+    if (seconds < search->best_seconds) {
+      search->best_seconds = seconds;
+      mr_problem_draft_copy(search->best, search->draft);
+    }
     done = i * TRIAL_WORK + mr_problem_simulation_events(search->simulation) - start;
   }
-  mr_problem_draft_copy(search->best, search->draft);
   free(trial);
   return MR_OK;
 }

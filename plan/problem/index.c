@@ -6,10 +6,11 @@
 
 #include "plan/problem/draft.h"
 
-/* One of the two orders: by boundary first, then by a second key. */
+/* One of the two orders: by boundary, then by a second key and by a third. */
 struct order_entry {
   int32_t boundary;
   int32_t second;
+  double third;
   int32_t tensor;
 };
 
@@ -22,6 +23,9 @@ static int compare_entries(const void *left, const void *right) {
   if (a->second != b->second) {
     return a->second < b->second ? -1 : 1;
   }
+  if (a->third != b->third) {
+    return a->third < b->third ? -1 : 1;
+  }
   return (a->tensor > b->tensor) - (a->tensor < b->tensor);
 }
 
@@ -29,7 +33,7 @@ static void fill_birth_order(const struct mr_problem *problem, struct order_entr
                              struct mr_problem_index *index) {
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
-    entries[v] = (struct order_entry){t->p + 1, -t->g, v};
+    entries[v] = (struct order_entry){t->p + 1, -t->g, 0, v};
   }
   qsort(entries, (size_t)problem->tensor_count, sizeof *entries, compare_entries);
   int32_t boundary = 0;
@@ -48,7 +52,7 @@ static void fill_need_order(const struct mr_problem *problem, struct order_entry
                             struct mr_problem_index *index) {
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
-    entries[v] = (struct order_entry){t->g, t->p, v};
+    entries[v] = (struct order_entry){t->g, t->p, -t->bytes, v};
   }
   qsort(entries, (size_t)problem->tensor_count, sizeof *entries, compare_entries);
   for (int32_t i = 0; i < problem->tensor_count; i++) {

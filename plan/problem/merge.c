@@ -5,9 +5,6 @@
 
 #include "plan/problem/search.h"
 
-/* Prices that differ by less are one: files round their numbers. */
-#define SAME_PRICE 1e-4
-
 struct member {
   const struct mr_problem_tensor *tensor;
   double price; /* seconds for each byte; a large one where it cannot be recomputed */
@@ -41,7 +38,7 @@ static int compare_members(const void *left, const void *right) {
 static bool belong_together(const struct member *first, const struct member *other) {
   return first->tensor->p == other->tensor->p && first->tensor->g == other->tensor->g &&
          compare_flags(first->tensor, other->tensor) == 0 &&
-         other->price <= first->price * (1 + SAME_PRICE);
+         other->price <= first->price * (1 + MR_PROBLEM_SAME_PRICE);
 }
 
 static double price_of(const struct mr_problem_tensor *t) {

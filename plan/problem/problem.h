@@ -39,13 +39,28 @@
  *     not come early; weights needed up to k, and early ones, came in during a; gradients that are
  *     not away leave during b. Rates bound the bytes of each.
  *  4. Of what is away and will come back, the host holds no more than its budget. The rest was or
- *     will be written and read, between r and t from the end: within a + b - r - t seconds.
+ *     will be written and read, between r and t from the end: within a + b - r - t seconds, less
+ *     the out of one tensor before the first write, and its read and in after the last.
  * Recompute brings at most what the cheapest bytes per second bring (a continuous knapsack). The
  * pairs (a, b) that meet 1 to 4 form a convex set, because each condition is linear in bytes and
  * times or concave; the least a + b over it, at the best k, is a bound. So is what a link must
- * carry whatever is decided. The idea of cutting at one boundary and splitting the time in two is
- * the project's planner note; counting a and b in one condition for NVMe, clean tensors, early
- * weights, gradients and the times r and t are additions.
+ * carry whatever is decided.
+ *
+ * The same holds at the end of segment k, and just before k starts. At that moment all that k needs
+ * has come or was kept (but for what can be recomputed), and beside it lies what k - 1 has made for
+ * k, or, where the two follow without a pause, the working set of k - 1; tensors across both, with
+ * p < k - 1, are there or away as above.
+ *
+ * Windows. In a schedule of T seconds let a be the least time before a cut at the start of segment
+ * i that 1 to 4 allow with b = T - a, and b' the least time after a cut at the end of segment j >=
+ * i with a' = T - b'. Then a + (compute of i .. j) + b' <= T, and the smallest T for which this
+ * holds for all i and j is a bound. It counts what no single cut sees: while a device is full, its
+ * links can hide nothing behind the segments in between.
+ *
+ * Cutting at one boundary and splitting the time in two follows the project's planner note; the
+ * common time of NVMe, clean tensors, early weights, r and t, the other moments and windows are
+ * additions. What is on its way to or from NVMe counts nowhere, so NVMe bounds the whole and not
+ * each side.
  *
  * Invariants. bound_seconds <= seconds for every schedule that is returned; a schedule that is
  * returned keeps every rule of the model.
@@ -126,6 +141,13 @@ void mr_problem_destroy(struct mr_problem *problem);
 /* The cut bound. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_problem_bound_cut(const struct mr_problem *problem,
                                                double *seconds_out);
+/*
+ * The LP bound (lp.h), which is mostly the higher one and takes longer: a library that solves
+ * linear programs is found at run time. Meant for problems that fit. MR_UNSUPPORTED: there is none,
+ * and one line says what to install; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_problem_bound_lp(const struct mr_problem *problem,
+                                              double *seconds_out);
 
 /*
  * The best schedule that a search of bounded work finds, with the cut bound. The same problem gives

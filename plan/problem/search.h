@@ -72,6 +72,9 @@ void mr_problem_trial_grow(struct mr_problem_trial *trial);
 /* One random move. */
 void mr_problem_trial_move(struct mr_problem_trial *trial);
 
+/* Prices that differ by less than this part are one: files round their numbers. */
+#define MR_PROBLEM_SAME_PRICE 1e-6
+
 /* A problem in which alike tensors are one. */
 struct mr_problem_merge {
   struct mr_problem *problem;

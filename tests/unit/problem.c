@@ -139,8 +139,8 @@ static void given_problems_are_near_their_bounds(void **state) {
   assert_true(plan_gap("s32", read_data("s32.txt")) <= 0.1);
 }
 
-/* The gaps are to the planner's own bound; where links and compute bind by turns, what is above
- * 0.3 % is the bound's part (the gap to a linear program's is below it). */
+/* The gaps are to the planner's own bound. Where links and compute bind by turns, what is above 0.2
+ * % is mostly the bound's part: a linear program's is nearer. */
 static const struct {
   struct problem_shape shape;
   double most_percent;
@@ -167,7 +167,7 @@ static const struct {
       .cost = 1},
      0.1},
     {{.name = "nvme", .layers = 32, .parts = 1, .device_bytes = 24e9, .host_bytes = 1e9, .cost = 1},
-     0.3},
+     0.2},
     {{.name = "nvme alone",
       .layers = 16,
       .parts = 1,
@@ -175,7 +175,7 @@ static const struct {
       .host_bytes = 0,
       .cost = 1,
       .no_recompute = true},
-     1},
+     0.4},
     {{.name = "links bind",
       .layers = 32,
       .parts = 1,
@@ -183,7 +183,7 @@ static const struct {
       .host_bytes = 1e12,
       .cost = 1,
       .no_recompute = true},
-     1.2},
+     0.3},
     {{.name = "asymmetric",
       .layers = 32,
       .parts = 1,
@@ -191,7 +191,7 @@ static const struct {
       .host_bytes = 40e9,
       .rates = {12e9, 25e9, 6e9, 3e9},
       .cost = 1},
-     0.3},
+     0.2},
     {{.name = "dear",
       .layers = 32,
       .parts = 1,
@@ -205,7 +205,7 @@ static const struct {
       .device_bytes = 24e9,
       .host_bytes = 128e9,
       .cost = 0.2},
-     0.3},
+     0.2},
     {{.name = "clean",
       .layers = 32,
       .parts = 1,
@@ -221,7 +221,7 @@ static const struct {
       .host_bytes = 500e9,
       .cost = 1.5,
       .weight = 4},
-     0.6},
+     0.5},
     {{.name = "gradients",
       .layers = 80,
       .parts = 1,
@@ -238,7 +238,7 @@ static const struct {
       .host_bytes = 64e9,
       .rates = {25e9, 25e9, 1.5e9, 3e9},
       .cost = 2},
-     0.3},
+     0.2},
     {{.name = "126 layers",
       .layers = 126,
       .parts = 1,
@@ -247,21 +247,21 @@ static const struct {
       .cost = 3,
       .weight = 8,
       .gradients = true},
-     0.5},
+     0.3},
     {{.name = "2000",
       .layers = 32,
       .parts = 6,
       .device_bytes = 24e9,
       .host_bytes = 50e9,
       .cost = 1},
-     0.3},
+     0.2},
     {{.name = "22000",
       .layers = 126,
       .parts = 16,
       .device_bytes = 40e9,
       .host_bytes = 300e9,
       .cost = 1},
-     1},
+     0.4},
     {{.name = "35000",
       .layers = 126,
       .parts = 16,
@@ -270,7 +270,7 @@ static const struct {
       .cost = 1,
       .weight = 1,
       .gradients = true},
-     1.5},
+     0.8},
 };
 
 static void families_are_near_their_bounds(void **state) {

@@ -25,6 +25,9 @@ static void fill_example(void) {
   example.copy_bytes_per_second[1] = 1.5e10;
   example.flops_per_second = 1e11 / 3;
   example.bytes_per_second = 2e10;
+  example.bind_seconds_per_page = 2e-6;
+  example.pace_beside_copy = 0.75;
+  example.pace_beside_nvme = 0.875;
   example.rate_count = 2;
   example.rates[0] = (struct mr_op_rate){"linear.forward", true, 31, 1.0 / 3e11};
   example.rates[1] = (struct mr_op_rate){"adamw", false, 20, 1.0 / 2e10};
@@ -60,6 +63,10 @@ static void bad_texts_are_refused(void **state) {
   static const char half_an_op[] =
       "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[{\"kind\":\"k\"}],\"paths\":[]}";
+  static const char faster_than_alone[] =
+      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"pace_beside_copy\":1.5,\"ops\":[],\"paths\":"
+      "[]}";
   static const char *const bad[] = {"",
                                     "{",
                                     "null",
@@ -69,7 +76,8 @@ static void bad_texts_are_refused(void **state) {
                                     "{\"memrun_profile\":1}",
                                     "\xff\xfe",
                                     negative_rate,
-                                    half_an_op};
+                                    half_an_op,
+                                    faster_than_alone};
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_INVALID);
   }
@@ -77,6 +85,7 @@ static void bad_texts_are_refused(void **state) {
       "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
+  assert_true(other.bind_seconds_per_page == 0 && other.pace_beside_copy == 1);
 }
 
 /* Every text with one byte changed or cut off is read or refused, never believed with a rate that
@@ -130,6 +139,8 @@ static void the_machine_is_measured(void **state) {
   assert_int_equal(mr_profile_measure(2, &other), MR_OK);
   assert_true(other.copy_bytes_per_second[0] > 1e7 && other.copy_bytes_per_second[1] > 1e7);
   assert_true(other.bytes_per_second > 1e7 && other.flops_per_second > 1e7);
+  assert_true(other.bind_seconds_per_page > 0 && other.bind_seconds_per_page < 1e-3);
+  assert_true(other.pace_beside_copy > 0 && other.pace_beside_copy <= 1);
 }
 
 static void budgets_stay_below_the_machine(void **state) {

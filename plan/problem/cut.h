@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cut looks at any schedule at one moment at which much must lie on the device, and says how much
+ * time there must be before and after it; problem.h has the proof. bound.c puts cuts together.
+ */
+#ifndef MEMRUN_PLAN_PROBLEM_CUT_H
+#define MEMRUN_PLAN_PROBLEM_CUT_H
+
+#include "plan/problem/draft.h"
+
+/* Segments this short may be over before their working set counts: no cut there. */
+#define MR_PROBLEM_SHORTEST_SEGMENT_SECONDS 1e-6
+
+enum mr_problem_moment {
+  MR_MOMENT_DURING, /* segment k has just started, or is about to end */
+  MR_MOMENT_BEFORE, /* segment k > 0 is about to start: all that it needs is there */
+};
+
+/* One tensor that can be made again. */
+struct mr_problem_menu_entry {
+  double bytes;
+  double seconds;
+  int32_t tensor;
+};
+
+struct mr_problem_cut {
+  double work_before; /* compute seconds before the cut */
+  double work_after;
+  double needed_bytes; /* that must be away from the device */
+  double ordinary_bytes;
+  double clean_bytes;
+  double gradient_bytes; /* made before the cut */
+  double gradient_total_bytes;
+  double weight_before_bytes; /* that must have come in before the cut */
+  double weight_after_bytes;
+  double first_out_seconds; /* no byte that counts here can leave earlier */
+  double last_in_seconds;   /* from the latest arrival to the end of all segments */
+  int32_t menu_count;
+  double *menu_bytes; /* prefix sums: menu_count + 1 entries */
+  double *menu_seconds;
+};
+
+/* Makes cuts of a problem, one at a time. */
+struct mr_problem_cutter {
+  const struct mr_problem *problem;
+  struct mr_problem_menu_entry *menu; /* of all tensors, by seconds per byte */
+  int32_t menu_count;
+  double *clock;         /* compute seconds before each segment; segment_count + 1 entries */
+  double smallest_bytes; /* of a tensor that may go by way of NVMe; the caller's to set */
+  struct mr_problem_cut cut;
+};
+
+/* Recompute times count `discount` times. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_problem_cutter_init(struct mr_problem_cutter *cutter,
+                                                 const struct mr_problem *problem, double discount);
+void mr_problem_cutter_fini(struct mr_problem_cutter *cutter);
+
+/* Cuts at a moment of segment k, at its start. */
+void mr_problem_cut_at(struct mr_problem_cutter *cutter, int32_t k, enum mr_problem_moment moment);
+/* Whether `before` seconds up to the cut and `after` seconds from it can be enough. */
+bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before, double after);
+
+#endif
