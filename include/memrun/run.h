@@ -129,6 +129,7 @@ struct mr_plan_summary {
       *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write" */
   uint32_t recomputed_op_count;
   double bound_seconds; /* no plan of the graph is faster on this machine, whatever is recomputed */
+  uint32_t host_op_count; /* ops that use tensors in the host tier */
 };
 
 struct mr_plan;

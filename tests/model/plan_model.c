@@ -31,6 +31,7 @@ static uint64_t first_seed = 1;
 static uint64_t round_count = ROUNDS;
 
 static uint32_t error_lines;
+static uint32_t host_runs; /* with ops on the host */
 
 static void count_errors(void *context, mr_log_level level, const char *line) {
   (void)context;
@@ -243,6 +244,9 @@ static mr_status job_run(struct job *job, uint64_t *moved) {
   if (status != MR_OK) {
     return status;
   }
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  mr_plan_summarize(mr_run_plan(run), &summary);
+  host_runs += summary.host_op_count > 0;
   model_oracle_init(&oracle, job->graph);
   status = run_beside(job, run, &oracle, moved);
   mr_run_destroy(run);
@@ -270,6 +274,8 @@ static void runs_agree(void **state) {
   print_message("moved: %llu KiB out, %llu in, %llu read, %llu written\n",
                 (unsigned long long)(moved[0] / MR_KIB), (unsigned long long)(moved[1] / MR_KIB),
                 (unsigned long long)(moved[2] / MR_KIB), (unsigned long long)(moved[3] / MR_KIB));
+  print_message("%u runs with ops on the host\n", host_runs);
+  assert_true(round_count < ROUNDS || host_runs > ROUNDS / 20);
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     assert_true(round_count < ROUNDS || moved[link] > 0);
   }
