@@ -3,7 +3,6 @@
 #include "unit/problem_replay.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +44,14 @@ struct replay {
   struct problem_verdict *verdict;
 };
 
-__attribute__((format(printf, 2, 3))) static void broken(struct replay *r, const char *format,
-                                                         ...) {
-  if (r->verdict->keeps_rules) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(r->verdict->broken_rule, sizeof r->verdict->broken_rule, format, arguments);
-    va_end(arguments);
-    r->verdict->keeps_rules = false;
-  }
-}
+/* Takes down the first broken rule. */
+#define BROKEN(r, ...)                                                                             \
+  do {                                                                                             \
+    if ((r)->verdict->keeps_rules) {                                                               \
+      (r)->verdict->keeps_rules = false;                                                           \
+      snprintf((r)->verdict->broken_rule, sizeof(r)->verdict->broken_rule, __VA_ARGS__);           \
+    }                                                                                              \
+  } while (0)
 
 static void *zeros(int count, size_t bytes) {
   void *memory = calloc((size_t)count + 1, bytes);
@@ -112,10 +109,10 @@ static void read_problem(struct replay *r, const char *text) {
 static void read_recompute(struct replay *r, int v) {
   struct tensor *t = &r->tensors[v];
   if (t->again) {
-    broken(r, "tensor %d is recomputed twice", v);
+    BROKEN(r, "tensor %d is recomputed twice", v);
   }
   if (t->recompute >= 1e8) {
-    broken(r, "tensor %d cannot be recomputed", v);
+    BROKEN(r, "tensor %d cannot be recomputed", v);
   }
   t->again = true;
   r->extra[t->g] += t->recompute;
@@ -151,7 +148,7 @@ static void read_entry(struct replay *r, const char *line) {
       return;
     }
   }
-  broken(r, "no entry: %.100s", line);
+  BROKEN(r, "no entry: %.100s", line);
 }
 
 static void read_schedule(struct replay *r, const char *text) {
@@ -168,13 +165,13 @@ static void check_segments(struct replay *r) {
   double now = 0;
   for (int k = 0; k < r->segment_count; k++) {
     if (!r->ran[k]) {
-      broken(r, "segment %d never runs", k);
+      BROKEN(r, "segment %d never runs", k);
     }
     if (r->from[k] < now - TOLERANCE) {
-      broken(r, "segment %d starts before the one before it ends", k);
+      BROKEN(r, "segment %d starts before the one before it ends", k);
     }
     if (r->to[k] - r->from[k] < r->compute[k] + r->extra[k] - TOLERANCE) {
-      broken(r, "segment %d is too short", k);
+      BROKEN(r, "segment %d is too short", k);
     }
     now = r->to[k];
   }
@@ -209,11 +206,11 @@ static void check_links(struct replay *r) {
     double last = 0;
     for (int i = 0; i < count; i++) {
       if (moves[i].from < last - TOLERANCE) {
-        broken(r, "%s of tensor %d overlaps another", kinds[link], moves[i].v);
+        BROKEN(r, "%s of tensor %d overlaps another", kinds[link], moves[i].v);
       }
       double least = r->tensors[moves[i].v].size / r->speed[link];
       if (moves[i].to - moves[i].from < least - TOLERANCE) {
-        broken(r, "%s of tensor %d is faster than its link", kinds[link], moves[i].v);
+        BROKEN(r, "%s of tensor %d is faster than its link", kinds[link], moves[i].v);
       }
       last = moves[i].to;
       r->finish = fmax(r->finish, last);
@@ -234,20 +231,20 @@ static void check_return(struct replay *r, int v, double born, double needed) {
   const struct tensor *t = &r->tensors[v];
   double ready = t->start ? 0 : born;
   if (!t->start && !t->clean && !t->moves[OUT]) {
-    broken(r, "tensor %d comes in and never went out", v);
+    BROKEN(r, "tensor %d comes in and never went out", v);
   }
   if (t->to[IN] > needed + TOLERANCE) {
-    broken(r, "tensor %d arrives too late", v);
+    BROKEN(r, "tensor %d arrives too late", v);
   }
   if (t->moves[OUT]) {
     if (t->from[OUT] < born - TOLERANCE) {
-      broken(r, "tensor %d leaves before it exists", v);
+      BROKEN(r, "tensor %d leaves before it exists", v);
     }
     occupy(r, 0, born, t->to[OUT], t->size);
     ready = t->to[OUT];
     if (t->moves[WRITE]) {
       if (t->from[WRITE] < t->to[OUT] - TOLERANCE || t->from[READ] < t->to[WRITE] - TOLERANCE) {
-        broken(r, "tensor %d: out, write and read are not in order", v);
+        BROKEN(r, "tensor %d: out, write and read are not in order", v);
       }
       ready = t->to[READ];
     } else {
@@ -255,7 +252,7 @@ static void check_return(struct replay *r, int v, double born, double needed) {
     }
   }
   if (t->from[IN] < ready - TOLERANCE) {
-    broken(r, "tensor %d comes in before it is there", v);
+    BROKEN(r, "tensor %d comes in before it is there", v);
   }
   occupy(r, 0, t->from[IN], needed, t->size);
 }
@@ -265,21 +262,21 @@ static void check_tensor(struct replay *r, int v) {
   double born = t->p < 0 ? 0 : r->to[t->p];
   double needed = t->g >= 0 && t->g < r->segment_count ? r->from[t->g] : r->finish;
   if (t->moves[WRITE] != t->moves[READ]) {
-    broken(r, "tensor %d: a write without a read, or a read without a write", v);
+    BROKEN(r, "tensor %d: a write without a read, or a read without a write", v);
   }
   if (t->again) {
     if (t->moves[OUT] || t->moves[IN] || t->moves[WRITE] || t->start || t->end) {
-      broken(r, "tensor %d is recomputed and moved", v);
+      BROKEN(r, "tensor %d is recomputed and moved", v);
     }
   } else if (t->end) {
     if (!t->moves[OUT] || t->from[OUT] < born - TOLERANCE) {
-      broken(r, "gradient %d never leaves, or before it exists", v);
+      BROKEN(r, "gradient %d never leaves, or before it exists", v);
     }
     occupy(r, 0, born, t->to[OUT], t->size);
   } else if (t->moves[IN]) {
     check_return(r, v, born, needed);
   } else if (t->start || t->moves[OUT]) {
-    broken(r, "tensor %d is below and never comes in", v);
+    BROKEN(r, "tensor %d is below and never comes in", v);
   } else {
     occupy(r, 0, born, needed, t->size);
   }
@@ -309,7 +306,7 @@ static void check_levels(struct replay *r) {
     for (int i = 0; i < r->event_count[tier]; i++) {
       level += r->events[tier][i].bytes;
       if (level > limits[tier] * (1 + TOLERANCE)) {
-        broken(r, "the %s holds %.0f bytes of %.0f at %.9f", names[tier], level, limits[tier],
+        BROKEN(r, "the %s holds %.0f bytes of %.0f at %.9f", names[tier], level, limits[tier],
                r->events[tier][i].time);
       }
     }
@@ -332,7 +329,7 @@ void problem_replay(const char *problem_text, const char *schedule_text,
   }
   check_levels(&r);
   if (!r.bound_given || verdict_out->bound_seconds > r.finish * (1 + TOLERANCE)) {
-    broken(&r, "the bound %.9f is missing, or above the time %.9f", verdict_out->bound_seconds,
+    BROKEN(&r, "the bound %.9f is missing, or above the time %.9f", verdict_out->bound_seconds,
            r.finish);
   }
   verdict_out->seconds = r.finish;
