@@ -187,6 +187,9 @@ uint64_t pressure_row_bytes(const struct pressure *pressure, const struct pressu
 const struct pressure_row *pressure_next_row(const struct pressure *pressure, bool measured,
                                              uint32_t *at);
 
+/* The most of the processors that others took during a run; 0 where it does not show. */
+double pressure_others_share(const struct pressure *pressure);
+
 /* Tables for people. */
 void pressure_print(const struct pressure *pressure, struct output *output);
 

@@ -407,6 +407,11 @@ static void draw_title(struct plot *plot) {
            mr_size_format(pressure->footprint_bytes, &footprint), pressure->rounds,
            pressure->rounds == 1 ? "" : "s", pressure->interrupted ? ", interrupted" : "");
   svg_text(&plot->svg, "faint", (struct svg_point){LEFT, 56}, text);
+  if (pressure_others_share(pressure) > 0) {
+    snprintf(text, sizeof text, "disturbed: others had up to %.0f %% of the processors",
+             100 * pressure_others_share(pressure));
+    svg_text(&plot->svg, "faint", (struct svg_point){LEFT, 74}, text);
+  }
 }
 
 static void plot_init(struct plot *plot, const struct pressure *pressure) {

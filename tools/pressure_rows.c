@@ -11,6 +11,7 @@
 #include "tools/pressure.h"
 
 #define BUDGET_UNIT 4096u
+#define DISTURBED   0.02 /* a share of the processors that shows in the figures */
 
 const char *const pressure_kind_titles[PRESSURE_KIND_COUNT] = {"memrun", "no recompute",
                                                                "no offload", "no search", "LRU"};
@@ -291,4 +292,12 @@ bool pressure_row_figures(const struct pressure *pressure, const struct pressure
   }
   *figures_out = figures;
   return true;
+}
+
+double pressure_others_share(const struct pressure *pressure) {
+  double most = 0;
+  for (uint32_t i = 0; i < pressure->row_count; i++) {
+    most = fmax(most, pressure->rows[i].others_share);
+  }
+  return most < DISTURBED ? 0 : most;
 }

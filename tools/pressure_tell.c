@@ -9,7 +9,6 @@
 #include "tools/pressure.h"
 
 #define LINE_BYTES 256u
-#define DISTURBED  0.02 /* a share of the processors that shows in the figures */
 
 /* Text that is built up in a line; what does not fit is cut. */
 struct line {
@@ -172,18 +171,6 @@ static void print_ablations(const struct pressure *pressure, struct output *outp
   }
 }
 
-/* A warning that the figures are those of a busy machine. */
-static void print_others(const struct pressure *pressure, struct output *output) {
-  double most = 0;
-  for (uint32_t i = 0; i < pressure->row_count; i++) {
-    most = fmax(most, pressure->rows[i].others_share);
-  }
-  if (most >= DISTURBED) {
-    output_text(output, "disturbed  others had up to %.0f %% of the processors during a run\n",
-                100 * most);
-  }
-}
-
 void pressure_print(const struct pressure *pressure, struct output *output) {
   static const char *const moved_titles[] = {"moved in a step", "out", "in", "read", "write"};
   static const char *const gap_titles[] = {"between two uses", "kept", "host", "nvme",
@@ -196,7 +183,10 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
               mr_size_format(pressure->smallest_bytes[PRESSURE_MEMRUN], &smallest));
   output_text(output, "measured   medians of %u rounds, %u steps in each after %u\n",
               pressure->rounds, pressure->steps, PRESSURE_WARM_STEPS);
-  print_others(pressure, output);
+  if (pressure_others_share(pressure) > 0) {
+    output_text(output, "disturbed  others had up to %.0f %% of the processors during a run\n",
+                100 * pressure_others_share(pressure));
+  }
   print_times(pressure, output);
   print_bytes(pressure, output, moved_titles, get_moved);
   print_bytes(pressure, output, gap_titles, get_gaps);
