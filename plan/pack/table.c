@@ -101,11 +101,16 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
   mr_status status = MR_OK;
   char *line = NULL;
   size_t capacity = 0;
+  ssize_t length = 0;
   bool headed = false;
   *table = (struct mr_pack_table){0};
   errno = 0;
-  while (status == MR_OK && getline(&line, &capacity, file) >= 0) {
+  while (status == MR_OK && (length = getline(&line, &capacity, file)) >= 0) {
     reader.line++;
+    if (memchr(line, '\0', (size_t)length) != NULL) {
+      status = refuse(&reader, line, "text: a zero byte follows");
+      continue;
+    }
     line[strcspn(line, "\r\n")] = '\0';
     if (line[0] == '\0') continue;
     if (!headed) {

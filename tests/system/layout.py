@@ -85,7 +85,7 @@ class Layout(harness.Case):
                            ("a,0,x,8", ['"x"', "whole number"]), ("a,-1,4,8", ['"-1"']),
                            ("a,0,4,8k", ['"8k"']), ("a,0,4, 8", ['" 8"']), ("a,,4,8", ['""']),
                            ("a,0,4,18446744073709551616", ["2^64"]), ("a,4,4,8", ["above"]),
-                           ("a,0,4,0", ["above 0"])):
+                           ("a,0,4,0", ["above 0"]), ("a,0,4,8\0", ["zero byte"])):
             path = write("bad.csv", "ok,0,4,8", "", row)
             self.assert_fails(harness.run("layout", path, "--capacity", "64"), harness.USAGE,
                               "bad.csv:4:", *words)
