@@ -36,18 +36,19 @@ static mr_status read_number(const struct reader *reader, const char *field, uin
 
 /* Cuts a line at its commas. */
 static mr_status cut(const struct reader *reader, char *line, char *fields[FIELDS]) {
-  uint32_t count = 0;
-  for (char *at = line; at != NULL && count < FIELDS; count++) {
-    fields[count] = at;
-    at = strchr(at, ',');
-    if (at != NULL) {
-      *at++ = '\0';
+  uint32_t count = 1;
+  fields[0] = line;
+  for (char *at = strchr(line, ','); at != NULL; at = strchr(at + 1, ',')) {
+    if (count < FIELDS) {
+      *at = '\0';
+      fields[count] = at + 1;
     }
-    if (at == NULL ? count + 1 < FIELDS : count + 1 == FIELDS) {
-      mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": %s than 4 fields; wanted: " HEADER, reader->path,
-             reader->line, at == NULL ? "less" : "more");
-      return MR_INVALID;
-    }
+    count++;
+  }
+  if (count != FIELDS) {
+    mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": %u fields in place of 4; wanted: " HEADER, reader->path,
+           reader->line, count);
+    return MR_INVALID;
   }
   return MR_OK;
 }
