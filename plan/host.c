@@ -35,12 +35,23 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   return ends_there && on_host < end - first ? MR_HOST_USE_SOME : MR_HOST_USE_NONE;
 }
 
+/* Whether the tensor may not go to the host at all. */
+static bool is_barred(const struct mr_plan_problem *problem, mr_tensor_id tensor) {
+  for (uint32_t i = 0; i < problem->ban_count; i++) {
+    if (problem->bans[i].tensor == tensor && problem->bans[i].decision == MR_DECISION_HOST) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Takes the tensors of one kind of use that are wanted on the host while it has room. */
 static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *room_pages) {
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
     uint64_t pages = draft->pages[t];
     if (!draft->problem->on_host[t] || pages == 0 || pages > *room_pages ||
-        mr_host_use_of(draft->program, &draft->liveness, t) != use) {
+        mr_host_use_of(draft->program, &draft->liveness, t) != use ||
+        is_barred(draft->problem, t)) {
       continue;
     }
     draft->on_host[t] = true;

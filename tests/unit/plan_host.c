@@ -170,6 +170,21 @@ static void a_full_host_takes_what_it_can(void **state) {
   fixture_fini(&f);
 }
 
+static void bans_hold(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  const struct mr_plan_ban ban = {.tensor = M0, .decision = MR_DECISION_HOST};
+  f.problem.bans = &ban;
+  f.problem.ban_count = 1;
+  struct mr_program_plan *plan = make(&f, 6);
+  assert_true(plan->fits);
+  assert_false(operand(plan, 5, M0)->on_host);
+  assert_true(operand(plan, 6, M1)->on_host);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 /* A weight that is updated on the host comes in once a step and never goes out. */
 static void weights_only_come_in(void **state) {
   (void)state;
@@ -255,6 +270,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_on_the_host_where_all_fits),
       cmocka_unit_test(other_ops_stay_on_the_device),
       cmocka_unit_test(a_full_host_takes_what_it_can),
+      cmocka_unit_test(bans_hold),
       cmocka_unit_test(weights_only_come_in),
       cmocka_unit_test(gradients_only_go_out),
       cmocka_unit_test(impossible_wishes_are_ignored),
