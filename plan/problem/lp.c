@@ -6,7 +6,7 @@
 #include "plan/problem/lp.h"
 
 /* Pairs of points with tensors between them; the program grows with them. */
-#define MOST_PAIRS 8192
+#define MOST_PAIRS 2048
 /* Few enough points that all pairs of them are below that. */
 #define FEW_POINTS 64
 

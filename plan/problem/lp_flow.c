@@ -380,8 +380,9 @@ static mr_status init(struct flow *flow, const struct mr_lp_line *line) {
   uint64_t intervals = (uint64_t)line->point_count + 1;
   uint64_t columns = 2 * tensors + intervals * (MR_COUNT_OF(flow_ways) + PLACE_COUNT + 1);
   uint64_t rows = tensors + intervals * ROW_KINDS;
-  uint64_t entries = 9 * tensors + intervals * (3 * MR_COUNT_OF(flow_ways) + 3 * PLACE_COUNT +
-                                                MR_PROBLEM_LINK_COUNT + 1);
+  uint64_t interval_entries =
+      3 * (MR_COUNT_OF(flow_ways) + (uint64_t)PLACE_COUNT) + MR_PROBLEM_LINK_COUNT + 1;
+  uint64_t entries = 9 * tensors + intervals * interval_entries;
   struct mr_lp_program *program = &flow->program;
   *flow = (struct flow){.line = line};
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {

@@ -12,8 +12,9 @@
 
 #include "plan/problem/lp.h"
 
-/* Where a solver stops: far above what the largest programs of the tests take. */
-#define MOST_ITERATIONS 500000
+/* Where CLP stops: far above what the largest programs of the tests take. GLPK's are slower. */
+#define MOST_ITERATIONS      500000
+#define MOST_GLPK_ITERATIONS 30000
 
 /* POSIX gives functions through dlsym's object pointer; memcpy converts without a cast. */
 static bool find_function(void *handle, const char *name, void *function_out, size_t bytes) {
@@ -51,10 +52,9 @@ static bool clp_open(struct clp *clp) {
 
 static mr_status clp_solve(const struct mr_lp_program *program, double *row_duals_out) {
   struct clp clp;
-  void *model = clp_open(&clp) ? clp.new_model() : NULL;
-  if (model == NULL) {
-    return MR_NO_MEMORY;
-  }
+  bool is_here = clp_open(&clp);
+  MR_ASSERT(is_here);
+  void *model = clp.new_model();
   clp.set_log_level(model, 0);
   clp.set_most_iterations(model, MOST_ITERATIONS);
   clp.load_problem(model, program->column_count, program->row_count, program->column_start,
@@ -70,6 +70,15 @@ static mr_status clp_solve(const struct mr_lp_program *program, double *row_dual
 /* GLPK 5.0, glpk.h. Rows and columns are counted from 1. */
 enum { GLPK_FREE = 1, GLPK_LOWER = 2, GLPK_UPPER = 3, GLPK_DOUBLE = 4, GLPK_FIXED = 5 };
 
+/* Its glp_smcp, with room for what later releases add. */
+struct glpk_parameters {
+  int choices[4];
+  double tolerances[5];
+  int most_iterations;
+  int rest[7];
+  double reserved[64];
+};
+
 struct glpk {
   int (*term_out)(int flag);
   void *(*create)(void);
@@ -80,7 +89,8 @@ struct glpk {
   void (*set_column)(void *model, int column, int type, double lower, double upper);
   void (*set_cost)(void *model, int column, double cost);
   void (*set_entries)(void *model, int column, int count, const int *rows, const double *values);
-  int (*simplex)(void *model, const void *parameters);
+  void (*set_parameters)(struct glpk_parameters *parameters);
+  int (*simplex)(void *model, const struct glpk_parameters *parameters);
   double (*row_dual)(void *model, int row);
 };
 
@@ -95,6 +105,7 @@ static bool glpk_open(struct glpk *glpk) {
          FIND(handle, "glp_set_col_bnds", glpk->set_column) &&
          FIND(handle, "glp_set_obj_coef", glpk->set_cost) &&
          FIND(handle, "glp_set_mat_col", glpk->set_entries) &&
+         FIND(handle, "glp_init_smcp", glpk->set_parameters) &&
          FIND(handle, "glp_simplex", glpk->simplex) &&
          FIND(handle, "glp_get_row_dual", glpk->row_dual);
 }
@@ -135,24 +146,31 @@ static void glpk_load(const struct glpk *glpk, void *model, const struct mr_lp_p
 
 static mr_status glpk_solve(const struct mr_lp_program *program, double *row_duals_out) {
   struct glpk glpk;
-  void *model = NULL;
+  bool is_here = glpk_open(&glpk);
+  MR_ASSERT(is_here);
   int *rows = mr_allocate((uint64_t)program->row_count + 1, sizeof *rows);
   double *values = mr_allocate((uint64_t)program->row_count + 1, sizeof *values);
-  bool complete = rows != NULL && values != NULL && glpk_open(&glpk);
-  if (complete) {
-    glpk.term_out(0);
-    model = glpk.create();
-    glpk_load(&glpk, model, program, rows, values);
-    /* What it says of its end does not matter: the duals are checked by what they give. */
-    (void)glpk.simplex(model, NULL);
-    for (int32_t i = 0; i < program->row_count; i++) {
-      row_duals_out[i] = glpk.row_dual(model, i + 1);
-    }
-    glpk.destroy(model);
+  mr_status status = MR_NO_MEMORY;
+  if (rows == NULL || values == NULL) {
+    goto done;
   }
+  glpk.term_out(0);
+  void *model = glpk.create();
+  glpk_load(&glpk, model, program, rows, values);
+  /* What it says of its end does not matter: the duals are checked by what they give. */
+  struct glpk_parameters parameters;
+  glpk.set_parameters(&parameters);
+  parameters.most_iterations = MOST_GLPK_ITERATIONS;
+  (void)glpk.simplex(model, &parameters);
+  for (int32_t i = 0; i < program->row_count; i++) {
+    row_duals_out[i] = glpk.row_dual(model, i + 1);
+  }
+  glpk.destroy(model);
+  status = MR_OK;
+done:
   free(rows);
   free(values);
-  return complete ? MR_OK : MR_NO_MEMORY;
+  return status;
 }
 
 static bool clp_is_here(void) {

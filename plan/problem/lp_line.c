@@ -24,6 +24,8 @@ static void choose_points(struct mr_lp_line *line, int32_t most_points) {
   for (int32_t k = 0; k < problem->segment_count; k++) {
     candidate_count += problem->compute_seconds[k] >= MR_PROBLEM_SHORTEST_SEGMENT_SECONDS ? 2 : 0;
   }
+  /* One of every few candidates; where there are none, none is asked for. */
+  int64_t whole = candidate_count > 0 ? candidate_count : 1;
   int64_t chosen_count = candidate_count < most_points ? candidate_count : most_points;
   int64_t candidate = 0;
   line->first_point[0] = 0;
@@ -31,8 +33,7 @@ static void choose_points(struct mr_lp_line *line, int32_t most_points) {
     bool lasts = problem->compute_seconds[k] >= MR_PROBLEM_SHORTEST_SEGMENT_SECONDS;
     line->interval[k] = line->point_count;
     for (int side = 0; side < 2 && lasts; side++, candidate++) {
-      bool chosen = candidate * chosen_count / candidate_count !=
-                    (candidate + 1) * chosen_count / candidate_count;
+      bool chosen = candidate * chosen_count / whole != (candidate + 1) * chosen_count / whole;
       if (chosen) {
         line->segment[line->point_count++] = k;
       }
