@@ -216,23 +216,19 @@ static void fill(struct mr_bound *bound, const struct mr_liveness *liveness, boo
   }
 }
 
-mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem) {
+mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
+                        const struct mr_liveness *liveness) {
   const struct mr_graph *graph = problem->program;
-  struct mr_liveness liveness = {0};
   *bound = (struct mr_bound){.problem = problem};
   bound->cut_count = graph->op_count < MOST_CUTS ? graph->op_count : MOST_CUTS;
   bool *lasting = mr_allocate(graph->tensor_count, sizeof *lasting);
   uint64_t *held_bytes = mr_allocate(graph->op_count, sizeof *held_bytes);
   mr_status status = lasting == NULL || held_bytes == NULL ? MR_NO_MEMORY : allocate(bound);
   if (status == MR_OK) {
-    status = mr_host_liveness_needed(problem, &liveness);
-  }
-  if (status == MR_OK) {
-    fill(bound, &liveness, lasting, held_bytes);
+    fill(bound, liveness, lasting, held_bytes);
   } else {
     mr_bound_fini(bound);
   }
-  mr_liveness_fini(&liveness);
   free(lasting);
   free(held_bytes);
   return status;
@@ -383,12 +379,41 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
   return status;
 }
 
-mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+static mr_status bound_under(const struct mr_plan_problem *problem,
+                             const struct mr_liveness *liveness, const uint64_t *budget_bytes,
+                             double *seconds_out) {
   struct mr_bound bound;
-  mr_status status = mr_bound_init(&bound, problem);
+  mr_status status = mr_bound_init(&bound, problem, liveness);
   if (status == MR_OK) {
-    status = mr_bound_seconds(&bound, problem->budget_bytes, seconds_out);
+    status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
     mr_bound_fini(&bound);
+  }
+  return status;
+}
+
+mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  const uint64_t *budget = problem->budget_bytes;
+  struct mr_liveness liveness = {0};
+  double needed = 0;
+  double all = 0;
+  mr_status status = mr_host_liveness_needed(problem, &liveness);
+  if (status == MR_OK) {
+    status = bound_under(problem, &liveness, budget, &needed);
+  }
+  mr_liveness_fini(&liveness);
+  bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
+  if (status == MR_OK && both && budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE]) {
+    uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
+                                               budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
+                                           [MR_TIER_NVME] = budget[MR_TIER_NVME]};
+    status = mr_liveness_init(&liveness, problem->program);
+    if (status == MR_OK) {
+      status = bound_under(problem, &liveness, beside_nvme, &all);
+      mr_liveness_fini(&liveness);
+    }
+  }
+  if (status == MR_OK) {
+    *seconds_out = fmax(needed, all);
   }
   return status;
 }

@@ -24,6 +24,11 @@
  * Ops on the host. Where such an op may use a tensor below, it need not come to the device for it:
  * those uses do not count, and neither does a tensor that such an op makes anew.
  *
+ * Ops on the host. Where such ops may find their tensors there, two bounds hold and the larger
+ * counts: that of the accesses which need the device wherever the rest is, and that of all accesses
+ * with as much more room as the host has, because every tensor that is used on the host has a place
+ * there all the time. What rests on the host takes the same room, so only NVMe carries the rest.
+ *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
  * clone could make again does not count. A clone's own time only makes a window longer.
  */
@@ -44,9 +49,12 @@ struct mr_bound {
   double *constant_bytes; /* of each op: the part of it that no op writes */
 };
 
-/* What does not depend on budgets. MR_NO_MEMORY. */
+/* What does not depend on budgets. The liveness lists the accesses that need the device.
+ * MR_NO_MEMORY.
+ */
 MR_CHECK_RESULT mr_status mr_bound_init(struct mr_bound *bound,
-                                        const struct mr_plan_problem *problem);
+                                        const struct mr_plan_problem *problem,
+                                        const struct mr_liveness *liveness);
 void mr_bound_fini(struct mr_bound *bound);
 
 /* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */

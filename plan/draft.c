@@ -147,6 +147,16 @@ static mr_status allocate(struct mr_draft *draft) {
   return status == MR_OK ? mr_books_init(&draft->host_usage, draft->op_count) : status;
 }
 
+void mr_draft_set_limits(struct mr_draft *draft) {
+  const struct mr_plan_problem *problem = draft->problem;
+  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
+  draft->limit_pages =
+      device < draft->small_bytes ? 0 : limit_in(device - draft->small_bytes, draft->page_bytes);
+  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], draft->page_bytes);
+  draft->nvme_limit_units =
+      limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
+}
+
 mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
                         uint64_t page_bytes) {
   const struct mr_graph *graph = problem->program;
@@ -177,11 +187,7 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
   if (status != MR_OK) {
     goto fail;
   }
-  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
-  draft->limit_pages =
-      device < draft->small_bytes ? 0 : limit_in(device - draft->small_bytes, page_bytes);
-  draft->nvme_limit_units =
-      limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
+  mr_draft_set_limits(draft);
   mr_draft_reset(draft);
   return MR_OK;
 
@@ -389,6 +395,7 @@ static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t dec
   gap->decision = decision;
   gap->release_op = gap->after_op + 1;
   gap->fetch_op = gap->before_op;
+  gap->evict_op = gap->after_op;
   hole_add(draft, gap, true);
   mark_written(draft, gap->tensor);
   account(draft, gap->tensor, 1);
@@ -468,6 +475,7 @@ void mr_draft_widen(struct mr_draft *draft) {
     if (draft->gaps[i].decision != MR_DECISION_KEEP) {
       mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
       mr_draft_set_release(draft, i, draft->gaps[i].after_op + 1);
+      draft->gaps[i].evict_op = draft->gaps[i].after_op;
     }
   }
 }

@@ -28,6 +28,7 @@ struct mr_draft_gap {
    * after the last: e and j go no further than these. Else p + 1 and g. */
   uint32_t latest_release_op;
   uint32_t earliest_fetch_op;
+  uint32_t evict_op; /* in [p, e): a move out starts when this op has ended; below op_count */
   uint8_t decision;
   bool wrap;
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
@@ -40,6 +41,13 @@ struct mr_draft_gap {
                         not be fetched before the end of the step */
   bool locked;       /* the present trial of the search may not change it */
   uint8_t banned;    /* a bit for each decision that may not be taken */
+};
+
+/* How much work a plan is worth. */
+enum mr_draft_effort {
+  MR_EFFORT_FIT = 0,    /* whether it fits: moves happen when they must */
+  MR_EFFORT_FIRST = 1,  /* the first choice, with moves that run ahead and behind */
+  MR_EFFORT_SEARCH = 2, /* the best of many */
 };
 
 struct mr_draft {
@@ -61,11 +69,13 @@ struct mr_draft {
   uint64_t limit_pages; /* of the device, without the small arena */
   uint64_t host_limit_pages;
   uint64_t nvme_limit_units;
-  uint32_t search_rounds;   /* trials of the local search */
+  enum mr_draft_effort effort;
   double lookahead_seconds; /* what the search found best for schedules of this draft */
   uint64_t spare_pages;
-  double seconds; /* of a step, by the last schedule */
-  bool line_only; /* no stay may go round the end of the step unless it lasts all the time */
+  uint64_t yield_pages; /* while so many are free, writes wait for reads that share their drive; 0:
+                           never */
+  double seconds;       /* of a step, by the last schedule */
+  bool line_only;       /* no stay may go round the end of the step unless it lasts all the time */
 
   struct mr_books usage;      /* device pages */
   struct mr_books host_usage; /* host pages */
@@ -81,6 +91,9 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
 MR_CHECK_RESULT mr_status mr_draft_init(struct mr_draft *draft,
                                         const struct mr_plan_problem *problem, uint64_t page_bytes);
 void mr_draft_fini(struct mr_draft *draft);
+
+/* Takes the limits from the problem's budgets, which may have changed. */
+void mr_draft_set_limits(struct mr_draft *draft);
 
 /* Keeps every gap again. */
 void mr_draft_reset(struct mr_draft *draft);
@@ -179,15 +192,12 @@ MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare
 /*
  * Sweeps forward through `laps` steps: ops, evictions and fetches run as the queues would run them,
  * and each hole is narrowed as far as memory allows so that its moves hide. Fetches look at most
- * `lookahead_seconds` of compute ahead. The period of the last lap goes to *seconds_out;
- * blame_seconds (for each gap; may be NULL) collects how long ops stood still for its moves.
- * MR_NO_MEMORY.
+ * `lookahead_seconds` of compute ahead. draft->seconds is the period of the last lap. MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps,
-                                            double lookahead_seconds, double *blame_seconds,
-                                            double *seconds_out);
+                                            double lookahead_seconds);
 
-/* Chooses, schedules, and improves by at most search_rounds trials. MR_NO_MEMORY. */
+/* Chooses, schedules, and tries other choices, as draft->effort says. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
 
 /* Evicts what was used longest ago at every op that wants room, from a draft that keeps everything;
@@ -242,6 +252,10 @@ MR_CHECK_RESULT mr_status mr_plan_make_placed(const struct mr_plan_problem *prob
 /* The same where problem->on_host is given, else for the best tensors. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_plan_place(const struct mr_plan_problem *problem,
                                         struct mr_program_plan *plan);
+/* Decides anew under the draft's limit and lowers; the plan has no waits yet. MR_NO_MEMORY,
+ * MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
+                                        struct mr_program_plan *plan, bool *fits_out);
 
 /* Frees what mr_draft_lower and mr_plan_add_waits made. */
 void mr_plan_clear(struct mr_program_plan *plan);

@@ -28,15 +28,13 @@ static uint32_t list_moves(const struct mr_draft *draft, mr_link link, struct mo
   bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
   bool host = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_DEVICE_TO_HOST;
   uint8_t decision = host ? MR_DECISION_HOST : MR_DECISION_NVME;
-  bool on_demand = draft->problem->policy == MR_POLICY_LRU;
   uint32_t n = draft->op_count;
   uint32_t count = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
     if (gap->decision != decision || gap->resting || (fetch ? gap->final : !gap->written)) continue;
-    uint32_t follows = on_demand ? gap->release_op - 1 : gap->after_op;
     moves[count++] = fetch ? (struct move){gap->fetch_op % n, gap->before_op - gap->fetch_op, i}
-                           : (struct move){follows, gap->release_op - follows, i};
+                           : (struct move){gap->evict_op, gap->release_op - gap->evict_op, i};
   }
   qsort(moves, count, sizeof *moves, by_order);
   return count;
@@ -58,6 +56,8 @@ static mr_status add_link(struct mr_lowering *l, mr_link link, struct move *move
     uint32_t access = fetch ? mr_lowering_closing(draft, gap) : mr_lowering_opening(draft, gap);
     struct mr_instruction *move = &plan->instructions[queue][i];
     *move = (struct mr_instruction){.op = moves[i].op, .slot = l->slot_of_gap[gap]};
+    move->after_op = draft->problem->policy == MR_POLICY_LRU ||
+                     (!fetch && draft->gaps[gap].evict_op > draft->gaps[gap].after_op);
     move->needed_by = (moves[i].op + moves[i].distance) % draft->op_count;
     move->instance = l->stay_of_access[access];
     move->first_birth = plan->birth_count;

@@ -362,7 +362,6 @@ static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pag
     return status;
   }
   l->plan->device_page_count = (uint32_t)*pages_out;
-  l->plan->on_demand = l->draft->problem->policy == MR_POLICY_LRU;
   status = colour_host(l);
   if (status != MR_OK) {
     return status;

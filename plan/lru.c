@@ -94,6 +94,7 @@ static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor) {
     return false;
   }
   mr_draft_set_release(draft, last, draft->op_count);
+  draft->gaps[last].evict_op = draft->op_count - 1;
   return true;
 }
 
@@ -109,6 +110,7 @@ static bool evict(struct mr_draft *draft, const struct idle *idle, uint32_t k) {
     return false;
   }
   mr_draft_set_release(draft, idle->gap, idle->after_op < 0 ? draft->op_count : k);
+  gap->evict_op = gap->release_op - 1;
   return true;
 }
 

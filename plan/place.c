@@ -14,8 +14,6 @@
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3
-/* Of the local search while plans are compared. */
-#define TRIAL_ROUNDS 4u
 
 struct placement {
   struct mr_plan_problem problem; /* of the present trial */
@@ -51,7 +49,7 @@ static mr_status try_placement(struct placement *p) {
   struct mr_program_plan plan = {.program = p->problem.program};
   p->problem.on_host = p->trial;
   mr_status status = mr_plan_make_placed(&p->problem, &plan);
-  if (status == MR_OK && is_better(&plan, p->best)) {
+  if (status == MR_OK && !plan.useless && is_better(&plan, p->best)) {
     plan.footprint_bytes = p->best->footprint_bytes;
     mr_plan_clear(p->best);
     *p->best = plan;
@@ -105,21 +103,12 @@ static mr_status improve(struct placement *p) {
   return status;
 }
 
-/* The plan with nothing on the host, then what is better, searched in full. */
-static mr_status choose(struct placement *p, uint32_t search_rounds) {
-  p->problem.on_host = p->trial;
+/* The plan with nothing on the host, then what is better. The bound holds for all, so where one is
+ * of no use all are. */
+static mr_status choose(struct placement *p) {
   mr_status status = mr_plan_make_placed(&p->problem, p->best);
   bool moves = !p->best->fits || moved_bytes(p->best) > 0;
-  if (status != MR_OK || !moves) {
-    return status;
-  }
-  status = improve(p);
-  if (status != MR_OK || search_rounds <= TRIAL_ROUNDS || !p->best->fits) {
-    return status;
-  }
-  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
-  p->problem.search_rounds = search_rounds;
-  return try_placement(p);
+  return status != MR_OK || !moves || p->best->useless ? status : improve(p);
 }
 
 static bool has_host_ops(const struct mr_graph *graph) {
@@ -137,14 +126,13 @@ mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program
     return mr_plan_make_placed(problem, plan);
   }
   struct placement p = {.problem = *problem, .best = plan};
-  p.problem.search_rounds = (uint32_t)mr_min_u64(problem->search_rounds, TRIAL_ROUNDS);
   mr_status status = mr_liveness_init(&p.liveness, problem->program);
   if (status != MR_OK) {
     return status;
   }
   p.chosen = mr_allocate(p.liveness.tensor_count, sizeof *p.chosen);
   p.trial = mr_allocate(p.liveness.tensor_count, sizeof *p.trial);
-  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : choose(&p, problem->search_rounds);
+  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : choose(&p);
   mr_liveness_fini(&p.liveness);
   free(p.chosen);
   free(p.trial);

@@ -8,17 +8,26 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "plan/bound.h"
 #include "plan/draft.h"
 
-#define LEAST_PAGE_BYTES   (4 * MR_KIB)
-#define MOST_PAGE_BYTES    (2 * MR_MIB)
-#define LEAST_PAGE_NUMBER  512u
-#define MOST_WASTE_PER_TEN 0.03
-#define MOST_PAGE_SIZES    10u
-#define REPAIR_ROUNDS      6u
-#define REPAIR_COST        1.02 /* a repair that slows the step by more is not the last word */
-#define COLOURING_PART     96u  /* about 1 % of the pages is kept back for colouring */
+#define LEAST_PAGE_BYTES  (4 * MR_KIB)
+#define MOST_PAGE_BYTES   (2 * MR_MIB)
+#define LEAST_PAGE_NUMBER 512u
+#define MOST_WASTE        0.03
+#define MOST_PAGE_SIZES   10u
+
+/* Budgets of the ladder in an octave: 2 % apart for programs of up to so many ops. */
+#define MOST_RUNGS  32u
+#define LEAST_RUNGS 8u
+#define RUNG_OPS    1000u
+#define TIER_OPS    256u /* of programs that are also planned with fewer tiers */
+/* Budgets that people write as parts of the footprint lie just above a rung, rounded down or not.
+ */
+#define RUNG_MARGIN 0.995
+#define ROUNDING    1e-9 /* relative, of sums of seconds */
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -82,7 +91,7 @@ static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_ch
   }
   uint32_t count = 0;
   for (uint64_t page = MOST_PAGE_BYTES; page > LEAST_PAGE_BYTES; page /= 2) {
-    if (page_waste(problem->program, page) <= MOST_WASTE_PER_TEN) {
+    if (page_waste(problem->program, page) <= MOST_WASTE) {
       choices[count++] = (struct page_choice){page, page * LEAST_PAGE_NUMBER};
     }
   }
@@ -90,107 +99,24 @@ static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_ch
   return count;
 }
 
-/* A draft under the draft's limits, lowered where its colouring fits too. */
-static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limit,
-                         struct mr_program_plan *plan, uint64_t *pages_out) {
-  bool fits = false;
-  mr_status status = MR_OK;
-  if (draft->problem->policy == MR_POLICY_LRU) {
-    status = mr_draft_evict_lru(draft, &fits);
-  } else if (repair) {
-    status = mr_draft_repair(draft, &fits);
-  } else {
-    mr_draft_reset(draft);
-    status = mr_draft_search(draft, &fits);
-  }
-  *pages_out = UINT64_MAX;
-  if (status == MR_OK && fits) {
-    status = mr_draft_lower(draft, page_limit, plan, pages_out);
-  }
-  return status;
-}
-
-/* Tightens the limit by what colouring is short of and repairs, a few times. *seconds_out: the time
- * before any repair; INFINITY where nothing fits. */
-static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
-                            struct mr_program_plan *plan, bool *fits_out, double *seconds_out) {
-  *fits_out = false;
-  for (uint32_t round = 0; round < REPAIR_ROUNDS; round++) {
-    uint64_t pages = 0;
-    mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
-    if (round == 0) {
-      *seconds_out = pages == UINT64_MAX ? INFINITY : draft->seconds;
-    }
-    if (status != MR_OK || pages <= page_limit) {
-      *fits_out = status == MR_OK;
-      return status;
-    }
-    if (pages == UINT64_MAX) break;
-    draft->limit_pages -= mr_min_u64(pages - page_limit, draft->limit_pages);
-  }
-  return MR_OK;
-}
-
-/* Gives up stays that go round the end of the step; colouring then needs what is in use. */
-static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
-                           struct mr_program_plan *plan, bool *fits_out) {
-  uint64_t pages = 0;
-  draft->limit_pages = page_limit;
-  draft->line_only = true;
-  mr_status status = attempt(draft, false, page_limit, plan, &pages);
-  draft->line_only = false;
-  *fits_out = pages <= page_limit;
-  MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
-  return status;
-}
-
-/*
- * Decides and lowers under a limit in pages. Stays that go round the end of the step can make
- * colouring need a few pages more than are ever in use; so a little is kept back, and what is
- * missing still is taken off the limit and the draft repaired. Where that does not help, or costs
- * much, a plan without such stays is made, and the faster is taken.
- */
-static mr_status make_once(struct mr_draft *draft, uint64_t page_limit,
-                           struct mr_program_plan *plan, bool *fits_out) {
-  double first_seconds = INFINITY;
-  mr_draft_reset(draft);
-  bool all_kept = mr_draft_peak(draft) <= page_limit;
-  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
-  mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
-  double round_seconds = draft->seconds;
-  if (status != MR_OK || (*fits_out && round_seconds <= first_seconds * REPAIR_COST)) {
-    return status;
-  }
-  struct mr_program_plan line = {.program = plan->program};
-  bool line_fits = false;
-  status = make_line(draft, page_limit, &line, &line_fits);
-  if (line_fits && (!*fits_out || draft->seconds < round_seconds)) {
-    mr_plan_clear(plan);
-    *plan = line;
-    *fits_out = true;
-  } else {
-    mr_plan_clear(&line);
-  }
-  return status;
-}
-
-/* A plan that was found without search is not lost by searching: what is said to fit fits. */
-static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
-                             struct mr_program_plan *plan, bool *fits_out) {
-  mr_status status = make_once(draft, page_limit, plan, fits_out);
-  if (status == MR_OK && !*fits_out && draft->search_rounds > 0) {
-    uint32_t rounds = draft->search_rounds;
-    draft->search_rounds = 0;
-    status = make_once(draft, page_limit, plan, fits_out);
-    draft->search_rounds = rounds;
-  }
-  return status;
-}
+/* The problem at hand, and what is kept from one point of the ladder to the next. */
+struct maker {
+  const struct mr_plan_problem *problem;
+  struct mr_plan_problem point; /* the problem under the budgets that are planned for now */
+  struct page_choice choices[MOST_PAGE_SIZES];
+  uint32_t choice_count;
+  struct mr_draft drafts[MOST_PAGE_SIZES]; /* one for each page size that was wanted */
+  bool drafted[MOST_PAGE_SIZES];
+  uint64_t footprint_bytes[MOST_PAGE_SIZES];
+  uint64_t least_bytes[MOST_PAGE_SIZES]; /* no device budget below it would do */
+  uint32_t smallest_choice;              /* of pages, for the smallest budget that would do */
+  struct mr_bound bound;
+  struct mr_program_plan *plan; /* the best so far, where it fits */
+};
 
 /* The pages in use with every gap evicted that can be: no plan needs fewer. */
 static uint64_t least_pages(struct mr_draft *draft) {
   const uint64_t *budget = draft->problem->budget_bytes;
-  mr_draft_reset(draft);
   if (budget[MR_TIER_HOST] == 0 && budget[MR_TIER_NVME] == 0) {
     return mr_draft_peak(draft);
   }
@@ -208,93 +134,138 @@ static uint64_t least_pages(struct mr_draft *draft) {
   mr_draft_reset(draft);
   draft->host_limit_pages = host;
   draft->nvme_limit_units = nvme;
+  draft->nvme_limit_units = nvme;
   return peak;
 }
 
-/* Plans with one page size under the problem's budgets; *least_bytes_out: no device budget below it
- * would do. */
-static mr_status try_page(const struct mr_plan_problem *problem, uint64_t page_bytes,
-                          struct mr_program_plan *plan, bool *fits_out, uint64_t *least_bytes_out) {
-  struct mr_draft draft;
-  *fits_out = false;
-  mr_status status = mr_draft_init(&draft, problem, page_bytes);
-  if (status != MR_OK) {
-    return status;
-  }
-  uint64_t footprint = draft.small_bytes + mr_draft_peak(&draft) * page_bytes;
-  uint64_t least = least_pages(&draft);
-  *least_bytes_out = draft.small_bytes + least * page_bytes;
-  if (*least_bytes_out <= problem->budget_bytes[MR_TIER_DEVICE]) {
-    status = make_within(&draft, draft.limit_pages, plan, fits_out);
-  }
-  plan->page_bytes = page_bytes;
-  plan->small_bytes = draft.small_bytes;
-  plan->footprint_bytes = footprint;
-  mr_draft_fini(&draft);
-  return status;
-}
-
-/* A page size, the budget from which on it is used, and that from which on a larger one is. */
-struct page_range {
-  uint64_t page_bytes;
-  uint64_t from_bytes;
-  uint64_t to_bytes; /* UINT64_MAX: none is larger */
-};
-
-/* The smallest device budget of the range with which planning succeeds, by halving, since lower
- * tiers may be what is short; UINT64_MAX: none. */
-static mr_status smallest_in(const struct mr_plan_problem *problem, const struct page_range *range,
-                             uint64_t *bytes_out) {
-  struct mr_program_plan plan = {.program = problem->program};
-  struct mr_draft draft;
-  mr_status status = mr_draft_init(&draft, problem, range->page_bytes);
-  if (status != MR_OK) {
-    return status;
-  }
-  draft.search_rounds = 0;
-  uint64_t low = mr_div_up(range->from_bytes - draft.small_bytes, range->page_bytes);
-  uint64_t high = mr_max_u64(low, mr_draft_peak(&draft));
-  uint64_t most = (range->to_bytes - 1 - draft.small_bytes) / range->page_bytes;
-  uint64_t middle = mr_min_u64(high, most);
-  bool found = false;
-  while (status == MR_OK && low <= middle) {
-    bool fits = false;
-    status = make_within(&draft, middle, &plan, &fits);
-    mr_plan_clear(&plan);
-    if (!found && !fits) break; /* the most of the range is not enough */
-    found = true;
-    if (fits) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-    if (low == high) break;
-    middle = low + (high - low) / 2;
-  }
-  uint64_t bytes = draft.small_bytes + high * range->page_bytes;
-  *bytes_out = found ? mr_max_u64(bytes, range->from_bytes) : UINT64_MAX;
-  mr_draft_fini(&draft);
-  return status;
-}
-
-/* For each page size, largest first, from which budget on it is used: see make(). */
-static mr_status list_ranges(const struct mr_plan_problem *problem,
-                             const struct page_choice *choices, uint32_t choice_count,
-                             struct page_range *ranges) {
-  uint64_t to = UINT64_MAX;
-  for (uint32_t i = 0; i < choice_count; i++) {
-    struct mr_draft draft;
-    mr_status status = mr_draft_init(&draft, problem, choices[i].page_bytes);
+/* The draft of a page size. */
+static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft **draft_out) {
+  struct mr_draft *draft = &maker->drafts[choice];
+  uint64_t page_bytes = maker->choices[choice].page_bytes;
+  if (!maker->drafted[choice]) {
+    mr_status status = mr_draft_init(draft, &maker->point, page_bytes);
     if (status != MR_OK) {
       return status;
     }
-    uint64_t least = draft.small_bytes + least_pages(&draft) * choices[i].page_bytes;
-    uint64_t from = mr_max_u64(least, choices[i].least_budget_bytes);
-    ranges[i] = (struct page_range){choices[i].page_bytes, from, to};
-    to = mr_min_u64(to, from);
-    mr_draft_fini(&draft);
+    maker->drafted[choice] = true;
+    maker->footprint_bytes[choice] = draft->small_bytes + mr_draft_peak(draft) * page_bytes;
+    maker->least_bytes[choice] = draft->small_bytes + least_pages(draft) * page_bytes;
+  }
+  *draft_out = draft;
+  return MR_OK;
+}
+
+/* The largest pages are used with which the budget is not below what the device needs at least;
+ * smaller ones would not help where a lower tier is short. choice_count: none will do. */
+static mr_status choose_pages(struct maker *maker, uint64_t device_bytes, uint32_t *choice_out) {
+  for (uint32_t i = 0; i < maker->choice_count; i++) {
+    struct mr_draft *draft = NULL;
+    if (device_bytes < maker->choices[i].least_budget_bytes) continue;
+    mr_status status = draft_of(maker, i, &draft);
+    if (status != MR_OK) {
+      return status;
+    }
+    if (maker->least_bytes[i] <= device_bytes) {
+      *choice_out = i;
+      return MR_OK;
+    }
+  }
+  *choice_out = maker->choice_count;
+  return MR_OK;
+}
+
+/* Plans with one page size for a device budget; the other budgets are the point's. */
+static mr_status plan_with(struct maker *maker, uint32_t choice, uint64_t device_bytes,
+                           enum mr_draft_effort effort, struct mr_program_plan *plan) {
+  struct mr_draft *draft = NULL;
+  maker->point.budget_bytes[MR_TIER_DEVICE] = device_bytes;
+  mr_status status = draft_of(maker, choice, &draft);
+  if (status == MR_OK) {
+    mr_draft_set_limits(draft);
+    status = mr_draft_make(draft, effort, plan, &plan->fits);
+  }
+  plan->page_bytes = maker->choices[choice].page_bytes;
+  plan->small_bytes = maker->drafts[choice].small_bytes;
+  return status;
+}
+
+/* Plays the plan on the problem's machine and keeps it where it is the fastest so far. */
+static mr_status judge(struct maker *maker, struct mr_program_plan *plan) {
+  mr_status status = plan->fits ? mr_plan_add_waits(plan) : MR_OK;
+  if (status == MR_OK) {
+    status = mr_program_plan_simulate(maker->problem, plan);
+  }
+  bool best = plan->fits && (!maker->plan->fits || plan->step_seconds < maker->plan->step_seconds);
+  if (status != MR_OK || !best) {
+    mr_plan_clear(plan);
+    return status;
+  }
+  mr_plan_clear(maker->plan);
+  *maker->plan = *plan;
+  return MR_OK;
+}
+
+/* Plans for a device budget; *fits_out: it would do. */
+static mr_status try_budget(struct maker *maker, uint64_t device_bytes, enum mr_draft_effort effort,
+                            bool *fits_out) {
+  struct mr_program_plan plan = {.program = maker->problem->program};
+  uint32_t choice = 0;
+  mr_status status = choose_pages(maker, device_bytes, &choice);
+  *fits_out = false;
+  if (status != MR_OK || choice == maker->choice_count) {
+    return status;
+  }
+  status = plan_with(maker, choice, device_bytes, effort, &plan);
+  *fits_out = status == MR_OK && plan.fits;
+  if (status != MR_OK) {
+    mr_plan_clear(&plan);
+    return status;
+  }
+  return judge(maker, &plan);
+}
+
+/* Where everything can be kept nothing moves, with whatever page size that is. */
+static mr_status try_keeping(struct maker *maker) {
+  uint64_t device_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
+  for (uint32_t i = 0; i < maker->choice_count && !maker->plan->fits; i++) {
+    struct mr_draft *draft = NULL;
+    if (device_bytes < maker->choices[i].least_budget_bytes) continue;
+    mr_status status = draft_of(maker, i, &draft);
+    if (status != MR_OK) {
+      return status;
+    }
+    /* Smaller pages waste less, but no more than larger ones may. */
+    if ((double)device_bytes < (1 - MOST_WASTE) * (double)maker->footprint_bytes[i]) break;
+    if (device_bytes < maker->footprint_bytes[i]) continue;
+    struct mr_program_plan plan = {.program = maker->problem->program};
+    status = plan_with(maker, i, device_bytes, MR_EFFORT_FIRST, &plan);
+    status = status == MR_OK ? judge(maker, &plan) : status;
+    if (status != MR_OK) {
+      return status;
+    }
   }
   return MR_OK;
+}
+
+static mr_status bound_at(const struct maker *maker, uint64_t device_bytes, double *seconds_out) {
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  memcpy(budget_bytes, maker->point.budget_bytes, sizeof budget_bytes);
+  budget_bytes[MR_TIER_DEVICE] = device_bytes;
+  return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
+}
+
+/* Budgets of the ladder in an octave; fewer for long programs, whose plans take longer. */
+static uint32_t rungs_in_octave(const struct mr_graph *program) {
+  uint32_t rungs = MOST_RUNGS;
+  for (uint32_t ops = RUNG_OPS; ops < program->op_count && rungs > LEAST_RUNGS; ops *= 2) {
+    rungs /= 2;
+  }
+  return rungs;
+}
+
+static uint64_t rung_bytes(const struct maker *maker, uint32_t rung) {
+  double octaves = (double)rung / rungs_in_octave(maker->problem->program);
+  return (uint64_t)((double)maker->footprint_bytes[0] * RUNG_MARGIN * exp2(-octaves));
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -307,21 +278,157 @@ static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan
   }
 }
 
-/* Says of a problem that does not fit what would do, and which tier is short. */
-static mr_status refuse(const struct mr_plan_problem *problem, const struct page_choice *choices,
-                        uint32_t choice_count, struct mr_program_plan *plan) {
-  const uint64_t *budget = problem->budget_bytes;
+/* A page size, the budget from which on it is used, and that from which on a larger one is. */
+struct page_range {
+  uint64_t from_bytes;
+  uint64_t to_bytes; /* UINT64_MAX: none is larger */
+};
+
+/* For each page size, largest first, from which budget on it is used: see choose_pages(). */
+static mr_status list_ranges(struct maker *maker, struct page_range *ranges) {
+  uint64_t to = UINT64_MAX;
+  for (uint32_t i = 0; i < maker->choice_count; i++) {
+    struct mr_draft *draft = NULL;
+    mr_status status = draft_of(maker, i, &draft);
+    if (status != MR_OK) {
+      return status;
+    }
+    uint64_t from = mr_max_u64(maker->least_bytes[i], maker->choices[i].least_budget_bytes);
+    ranges[i] = (struct page_range){from, to};
+    to = mr_min_u64(to, from);
+  }
+  return MR_OK;
+}
+
+static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, bool *fits_out) {
+  struct mr_program_plan plan = {.program = maker->problem->program};
+  uint64_t bytes = maker->drafts[choice].small_bytes + pages * maker->choices[choice].page_bytes;
+  mr_status status = plan_with(maker, choice, bytes, MR_EFFORT_FIT, &plan);
+  *fits_out = status == MR_OK && plan.fits;
+  mr_plan_clear(&plan);
+  return status;
+}
+
+/* The smallest device budget of the range with which planning succeeds; UINT64_MAX: none. What the
+ * device needs at least nearly always does; where a lower tier is short, it is found by halving. */
+static mr_status smallest_in(struct maker *maker, uint32_t choice, const struct page_range *range,
+                             uint64_t *bytes_out) {
+  uint64_t page_bytes = maker->choices[choice].page_bytes;
+  uint64_t small_bytes = maker->drafts[choice].small_bytes;
+  uint64_t low = mr_div_up(range->from_bytes - small_bytes, page_bytes);
+  uint64_t whole = (maker->footprint_bytes[choice] - small_bytes) / page_bytes;
+  uint64_t high =
+      mr_min_u64(mr_max_u64(low, whole), (range->to_bytes - 1 - small_bytes) / page_bytes);
+  bool fits = false;
+  mr_status status = fits_in(maker, choice, low, &fits);
+  if (status == MR_OK && fits) {
+    high = low;
+  } else if (status == MR_OK) {
+    status = fits_in(maker, choice, high, &fits);
+  }
+  *bytes_out = UINT64_MAX;
+  if (status != MR_OK || !fits) {
+    return status;
+  }
+  while (status == MR_OK && low < high) {
+    uint64_t middle = low + (high - low) / 2;
+    status = fits_in(maker, choice, middle, &fits);
+    low = fits ? low : middle + 1;
+    high = fits ? middle : high;
+  }
+  *bytes_out = mr_max_u64(small_bytes + high * page_bytes, range->from_bytes);
+  return status;
+}
+
+/* The smallest device budget with which planning succeeds; UINT64_MAX: none. *least_out: no budget
+ * below it leaves an op its room. */
+static mr_status find_smallest(struct maker *maker, uint64_t *smallest_out, uint64_t *least_out) {
   struct page_range ranges[MOST_PAGE_SIZES];
-  mr_status status = list_ranges(problem, choices, choice_count, ranges);
-  uint64_t least = UINT64_MAX;
-  uint64_t smallest = UINT64_MAX;
-  for (uint32_t i = choice_count; i-- > 0 && status == MR_OK && smallest == UINT64_MAX;) {
-    least = mr_min_u64(least, ranges[i].from_bytes);
+  mr_status status = list_ranges(maker, ranges);
+  *least_out = UINT64_MAX;
+  *smallest_out = UINT64_MAX;
+  for (uint32_t i = maker->choice_count;
+       i-- > 0 && status == MR_OK && *smallest_out == UINT64_MAX;) {
+    *least_out = mr_min_u64(*least_out, ranges[i].from_bytes);
     if (ranges[i].from_bytes < ranges[i].to_bytes) {
-      status = smallest_in(problem, &ranges[i], &smallest);
+      status = smallest_in(maker, i, &ranges[i], smallest_out);
+      maker->smallest_choice = i;
     }
   }
-  plan->smallest_device_bytes = smallest;
+  return status;
+}
+
+/* The foot of the ladder: the smallest budget that would do, where the problem has as much. */
+static mr_status try_smallest(struct maker *maker) {
+  uint64_t smallest = 0;
+  uint64_t least = 0;
+  bool fits = false;
+  mr_status status = find_smallest(maker, &smallest, &least);
+  if (status != MR_OK || smallest > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
+    return status;
+  }
+  return try_budget(maker, smallest, MR_EFFORT_SEARCH, &fits);
+}
+
+/* Down the ladder from the highest rung that the budget holds, as long as a lower one could still
+ * be better: see plan.h. */
+static mr_status climb_down(struct maker *maker) {
+  const struct mr_plan_problem *problem = maker->problem;
+  uint32_t rung = 0;
+  while (rung_bytes(maker, rung) > problem->budget_bytes[MR_TIER_DEVICE]) {
+    rung++;
+  }
+  rung += problem->search_from;
+  for (uint32_t tried = 0; tried < problem->search_rounds; tried++, rung++) {
+    uint64_t device_bytes = rung_bytes(maker, rung);
+    double bound_seconds = 0;
+    mr_status status = bound_at(maker, device_bytes, &bound_seconds);
+    if (status != MR_OK ||
+        (maker->plan->fits && bound_seconds >= maker->plan->step_seconds * (1 - ROUNDING)) ||
+        (problem->useful_seconds > 0 && bound_seconds >= problem->useful_seconds)) {
+      return status;
+    }
+    bool fits = false;
+    status = try_budget(maker, device_bytes, MR_EFFORT_SEARCH, &fits);
+    if (status != MR_OK) {
+      return status;
+    }
+    if (!fits) {
+      return try_smallest(maker);
+    }
+  }
+  return MR_OK;
+}
+
+/* Down the ladder without NVMe too, and without the host, so that a tier never does harm; long
+ * programs leave that out for the sake of time. */
+static mr_status climb_down_tiers(struct maker *maker) {
+  static const mr_tier lower[] = {MR_TIER_COUNT, MR_TIER_NVME, MR_TIER_HOST};
+  const uint64_t *budget = maker->problem->budget_bytes;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < MR_COUNT_OF(lower) && status == MR_OK; i++) {
+    bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0 &&
+                maker->problem->program->op_count <= TIER_OPS;
+    bool placed = lower[i] == MR_TIER_HOST && maker->problem->on_host != NULL;
+    if (lower[i] != MR_TIER_COUNT && (!both || placed)) continue;
+    memcpy(maker->point.budget_bytes, budget, sizeof maker->point.budget_bytes);
+    if (lower[i] != MR_TIER_COUNT) {
+      maker->point.budget_bytes[lower[i]] = 0;
+    }
+    status = climb_down(maker);
+  }
+  memcpy(maker->point.budget_bytes, budget, sizeof maker->point.budget_bytes);
+  return status;
+}
+
+/* Says of a problem that does not fit what would do, and which tier is short. */
+static mr_status refuse(struct maker *maker) {
+  const uint64_t *budget = maker->problem->budget_bytes;
+  struct mr_program_plan *plan = maker->plan;
+  uint64_t least = 0;
+  mr_status status = find_smallest(maker, &plan->smallest_device_bytes, &least);
+  plan->page_bytes = maker->choices[maker->smallest_choice].page_bytes;
+  plan->small_bytes = maker->drafts[maker->smallest_choice].small_bytes;
   plan->failed_tier = MR_TIER_DEVICE;
   if (least <= budget[MR_TIER_DEVICE]) {
     plan->failed_tier = budget[MR_TIER_NVME] > 0 ? MR_TIER_NVME : MR_TIER_HOST;
@@ -329,29 +436,60 @@ static mr_status refuse(const struct mr_plan_problem *problem, const struct page
   return status;
 }
 
-/* The largest pages are used with which the budget is not below what the device needs at least;
- * smaller ones would not help where a lower tier is short. */
+static bool moves_nothing(const struct mr_program_plan *plan) {
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    bytes += plan->moved_bytes[l];
+  }
+  return plan->fits && bytes == 0;
+}
+
+static mr_status make(struct maker *maker) {
+  const struct mr_plan_problem *problem = maker->problem;
+  uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
+  struct mr_draft *draft = NULL;
+  double bound_seconds = 0;
+  mr_status status = draft_of(maker, 0, &draft);
+  if (status == MR_OK) {
+    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness);
+  }
+  if (status == MR_OK) {
+    status = bound_at(maker, device_bytes, &bound_seconds);
+  }
+  bool useless = problem->useful_seconds > 0 && bound_seconds >= problem->useful_seconds;
+  bool searched = problem->policy == MR_POLICY_SEARCHED && problem->search_rounds > 0;
+  if (status == MR_OK && !useless) {
+    status = try_keeping(maker);
+  }
+  if (status == MR_OK && !useless && searched && !moves_nothing(maker->plan)) {
+    status = climb_down_tiers(maker);
+  }
+  bool fits = maker->plan->fits;
+  useless = useless || (!fits && problem->search_from > 0);
+  if (status == MR_OK && !useless && !fits) {
+    status = try_budget(maker, device_bytes, searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST, &fits);
+  }
+  if (status == MR_OK && !useless && !fits) {
+    status = refuse(maker);
+  }
+  maker->plan->useless = useless;
+  maker->plan->footprint_bytes = maker->footprint_bytes[0];
+  name_largest_op(problem->program, maker->plan);
+  return status;
+}
+
 mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  struct page_choice choices[MOST_PAGE_SIZES];
-  uint32_t choice_count = list_pages(problem, choices);
-  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
-  for (uint32_t i = 0; i < choice_count; i++) {
-    if (device < choices[i].least_budget_bytes) continue;
-    uint64_t least = 0;
-    bool fits = false;
-    mr_status status = try_page(problem, choices[i].page_bytes, plan, &fits, &least);
-    if (status != MR_OK) {
-      return status;
+  struct maker maker = {.problem = problem, .point = *problem, .plan = plan};
+  maker.point.bound_any_recompute = false;
+  maker.choice_count = list_pages(problem, maker.choices);
+  mr_status status = make(&maker);
+  mr_bound_fini(&maker.bound);
+  for (uint32_t i = 0; i < maker.choice_count; i++) {
+    if (maker.drafted[i]) {
+      mr_draft_fini(&maker.drafts[i]);
     }
-    plan->fits = fits;
-    if (least <= device) break;
   }
-  name_largest_op(problem->program, plan);
-  if (!plan->fits) {
-    return refuse(problem, choices, choice_count, plan);
-  }
-  mr_status status = mr_plan_add_waits(plan);
-  return status == MR_OK ? mr_program_plan_simulate(problem, plan) : status;
+  return status;
 }
 
 mr_status mr_program_plan_make(const struct mr_plan_problem *problem,

@@ -36,6 +36,26 @@
  * is sent to the host: out before the first of them, back after the last. plan/place.c chooses the
  * tensors; the ops keep their place on the compute queue, beside operands on the device.
  *
+ * The ladder: more memory is never worse. A search may find a worse plan for a larger budget, so
+ * plans are not made for the budget itself but for the *rungs* below it: the program's footprint
+ * over powers of 2^(1/32) (wider steps for long programs) and, at the foot, the smallest budget
+ * that would do. The rungs depend on the program alone, and the plan of a rung on neither the
+ * budget nor what was tried before. From the highest rung that the budget holds on, rungs are tried
+ * downwards, and the fastest plan is taken. The rungs of a budget are among those of any larger
+ * one; so if all were tried, the larger could not be slower. Trying stops at a rung whose bound is
+ * no better than the best plan: no plan of a smaller budget beats its bound, so nothing is lost,
+ * and what the smaller budget's own plan takes is no less either. search_rounds may end it sooner,
+ * for the sake of time; then the order is likely, not certain. A short program is also planned with
+ * a tier less. A fixed plan never gets slower by a faster link, since each instruction starts when
+ * fixed others have finished (a max-plus system), save that reads and writes of one drive share its
+ * rate; but the plan for a faster link is another one, so there the order is likely too.
+ *
+ * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
+ * changed leaves while the next forward pass computes, and the reads that updates wait for have the
+ * drive for themselves. Updates are left where the client put them: those of the first layers come
+ * first, whose gradients were made last and are still here, and what they read and write streams in
+ * that order.
+ *
  * Small tensors (below half a page) never move: they and small scratch live in the small arena,
  * packed by offset over their lifetimes, which only the compute queue touches. Inputs never move
  * either.
@@ -93,7 +113,9 @@ struct mr_plan_problem {
   /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it
    * likes. Where packing needs more than the budget, the choice is made again for less. */
   bool contiguous;
-  uint32_t search_rounds; /* bound of the local search; 0: the first feasible plan */
+  uint32_t search_from;   /* budgets of the ladder, from the highest, that were tried before */
+  uint32_t search_rounds; /* budgets of the ladder that are tried at most; 0: no search */
+  double useful_seconds;  /* a plan that takes as long is of no use; 0: any is */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
@@ -131,8 +153,10 @@ struct mr_instruction {
                   the op it follows */
   uint32_t needed_by; /* fetch: the op that reads it; evict: the op from which on the pages are
                          others'; compute: op */
-  uint32_t instance;  /* of a move; MR_NO_INSTANCE for compute */
-  uint32_t slot;      /* host slot or extent of a move; MR_NO_SLOT for compute */
+  bool after_op;     /* a move: waits for its op to end, or the op before where it fetches, although
+                        nothing of its own is at stake */
+  uint32_t instance; /* of a move; MR_NO_INSTANCE for compute */
+  uint32_t slot;     /* host slot or extent of a move; MR_NO_SLOT for compute */
   uint32_t first_wait;
   uint32_t wait_count;  /* at most one for each other queue and step */
   uint32_t first_birth; /* births[]: instances whose pages this instruction is the first to touch;
@@ -180,6 +204,8 @@ struct mr_gap {
 struct mr_program_plan {
   const struct mr_graph *program;
   bool fits;
+  bool useless; /* no plan was made: the bound says that it would take useful_seconds or longer, or
+                   nothing after search_from fits */
   /* Where it does not fit: the op with the largest working set, and the smallest device budget that
    * would do. */
   mr_op_id largest_op;
@@ -194,7 +220,6 @@ struct mr_program_plan {
   uint32_t host_page_count;
   uint64_t nvme_bytes;      /* of all extents, rounded up to units */
   uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
-  bool on_demand; /* a move waits for the op before the one that wants its room or its data */
 
   struct mr_instance *instances;
   uint32_t instance_count;

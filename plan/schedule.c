@@ -12,7 +12,7 @@
 #include "plan/draft.h"
 
 /* How many fetches of a link are looked at for one that can start. */
-#define FETCH_WINDOW 24u
+#define FETCH_WINDOW 6u
 
 struct fetch_lane {
   mr_link link;
@@ -31,6 +31,7 @@ struct evict_lane {
   uint32_t capacity;
   uint32_t first;
   uint32_t count;
+  uint64_t tail_pages; /* of those whose pages the next op must leave alone */
   double remaining_seconds;
   bool busy;
 };
@@ -39,16 +40,18 @@ struct sweep {
   struct mr_draft *draft;
   uint32_t n;
   double lookahead_seconds;
-  double *blame_seconds;
   struct fetch_lane fetch[2];
   struct evict_lane evict[2];
   uint32_t *opens;        /* gaps by the op that opens them */
   uint32_t *first_opens;  /* op_count + 1 */
   uint64_t *opened_at;    /* for each gap: the unrolled op that opened it last */
   bool *leaving;          /* for each gap: its move out is not over */
+  bool *tailed;           /* for each gap: its pages are among the tail_pages of its lane */
   bool *open;             /* for each gap: opened, and its fetch has not started */
   uint32_t *last_release; /* for each gap: the ends of its hole on the lap before */
   uint32_t *last_fetch;
+  uint32_t *last_evict;
+  uint32_t *due;     /* for each op: moves out that must be over before it starts */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
   uint64_t op;       /* unrolled: running or next */
@@ -129,9 +132,12 @@ static void sweep_fini(struct sweep *sweep) {
   free(sweep->first_opens);
   free(sweep->opened_at);
   free(sweep->leaving);
+  free(sweep->tailed);
   free(sweep->open);
   free(sweep->last_release);
   free(sweep->last_fetch);
+  free(sweep->last_evict);
+  free(sweep->due);
   free(sweep->needed);
   free(sweep->arrived);
 }
@@ -155,15 +161,19 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   sweep->first_opens = mr_allocate(sweep->n + 1ull, sizeof *sweep->first_opens);
   sweep->opened_at = mr_allocate(gaps, sizeof *sweep->opened_at);
   sweep->leaving = mr_allocate(gaps, sizeof *sweep->leaving);
+  sweep->tailed = mr_allocate(gaps, sizeof *sweep->tailed);
   sweep->open = mr_allocate(gaps, sizeof *sweep->open);
   sweep->last_release = mr_allocate(gaps, sizeof *sweep->last_release);
   sweep->last_fetch = mr_allocate(gaps, sizeof *sweep->last_fetch);
-  failed =
-      failed || sweep->open == NULL || sweep->last_release == NULL || sweep->last_fetch == NULL;
+  sweep->last_evict = mr_allocate(gaps, sizeof *sweep->last_evict);
+  failed = failed || sweep->open == NULL || sweep->last_release == NULL ||
+           sweep->last_fetch == NULL || sweep->last_evict == NULL;
+  sweep->due = mr_allocate(sweep->n, sizeof *sweep->due);
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
   sweep->arrived = mr_allocate(sweep->n + 1ull, sizeof *sweep->arrived);
   if (failed || sweep->opens == NULL || sweep->first_opens == NULL || sweep->opened_at == NULL ||
-      sweep->leaving == NULL || sweep->needed == NULL || sweep->arrived == NULL) {
+      sweep->due == NULL || sweep->leaving == NULL || sweep->tailed == NULL ||
+      sweep->needed == NULL || sweep->arrived == NULL) {
     sweep_fini(sweep);
     return MR_NO_MEMORY;
   }
@@ -175,68 +185,56 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   return MR_OK;
 }
 
-static void blame(struct sweep *sweep, uint32_t gap, double seconds) {
-  if (sweep->blame_seconds != NULL) {
-    sweep->blame_seconds[gap] += seconds;
-  }
+/* Pages of tensors on their way out, which the next op must leave alone. */
+static uint64_t tail_pages(const struct sweep *sweep) {
+  return sweep->evict[0].tail_pages + sweep->evict[1].tail_pages;
 }
 
-/* The op, unrolled as sweep->op is, from which on others may have an evicted gap's pages. */
-static uint64_t release_at(const struct sweep *sweep, uint32_t gap) {
-  const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
-  return sweep->opened_at[gap] + (g->release_op - g->after_op);
+/* The move out of a gap is over, or its pages are no longer held back for it: whoever runs from now
+ * on may have them. The books have counted them up to here. */
+static void end_tail(struct sweep *sweep, struct evict_lane *lane, uint32_t index) {
+  struct mr_draft_gap *gap = &sweep->draft->gaps[index];
+  if (!sweep->tailed[index]) {
+    return;
+  }
+  uint64_t end = sweep->op + (sweep->running ? 1 : 0);
+  sweep->tailed[index] = false;
+  lane->tail_pages -= sweep->draft->pages[gap->tensor];
+  gap->release_op = gap->after_op + (uint32_t)(end - sweep->opened_at[index]);
 }
 
-/* Lets a tail of an eviction last through the next op; false where there is no room. */
-static bool extend_tail(struct sweep *sweep, uint32_t index) {
-  struct mr_draft *draft = sweep->draft;
-  struct mr_draft_gap *gap = &draft->gaps[index];
-  uint32_t release = gap->after_op + (uint32_t)(sweep->op + 1 - sweep->opened_at[index]);
-  if (release > gap->latest_release_op) {
-    return false;
-  }
-  if (draft->line_only && gap->wrap && release > sweep->n) {
-    return true; /* the hazards of its pages hold back whoever takes them */
-  }
-  if (release > gap->fetch_op ||
-      !mr_draft_has_room(draft, gap->release_op, release, draft->pages[gap->tensor])) {
-    return false;
-  }
-  mr_draft_set_release(draft, index, release);
-  return true;
-}
-
-/* The gap whose eviction the next op has to wait for, from the back of the lane so that as few as
- * possible are waited for; UINT32_MAX: none. */
-static uint32_t blocking_eviction(struct sweep *sweep, const struct evict_lane *lane, bool extend) {
-  for (uint32_t i = lane->count; i-- > 0;) {
-    uint32_t gap = lane->ring[(lane->first + i) % lane->capacity];
-    if (release_at(sweep, gap) <= sweep->op && !(extend && extend_tail(sweep, gap))) {
-      return gap;
+/* On a line alone no stay goes round the end of the step: the hazards of its pages hold back
+ * whoever takes them. */
+static void end_tails_of_step(struct sweep *sweep) {
+  for (uint32_t i = 0; i < 2; i++) {
+    struct evict_lane *lane = &sweep->evict[i];
+    for (uint32_t j = 0; j < lane->count; j++) {
+      uint32_t gap = lane->ring[(lane->first + j) % lane->capacity];
+      if (sweep->draft->gaps[gap].wrap) {
+        end_tail(sweep, lane, gap);
+      }
     }
   }
-  return UINT32_MAX;
 }
 
 static bool try_op(struct sweep *sweep) {
+  struct mr_draft *draft = sweep->draft;
   uint32_t k = (uint32_t)(sweep->op % sweep->n);
-  bool here = sweep->arrived[k] == sweep->needed[k];
-  sweep->crowded = false;
-  for (uint32_t lane = 0; lane < 2; lane++) {
-    if (blocking_eviction(sweep, &sweep->evict[lane], here) != UINT32_MAX) {
-      sweep->crowded = true;
-    }
+  if (k == 0 && draft->line_only) {
+    end_tails_of_step(sweep);
   }
-  if (!here || sweep->crowded) {
+  sweep->crowded = sweep->due[k] > 0 || !mr_draft_has_room(draft, k, k + 1, tail_pages(sweep));
+  if (sweep->arrived[k] < sweep->needed[k] || sweep->crowded) {
     return false;
   }
   if (k == 0) {
     sweep->lap_start_seconds[0] = sweep->lap_start_seconds[1];
     sweep->lap_start_seconds[1] = sweep->now_seconds;
   }
+  mr_books_add(&draft->usage, k, k + 1, (int64_t)tail_pages(sweep));
   sweep->arrived[k] = 0;
   sweep->running = true;
-  sweep->op_remaining_seconds = sweep->draft->problem->op_seconds[k];
+  sweep->op_remaining_seconds = draft->problem->op_seconds[k];
   return true;
 }
 
@@ -249,25 +247,31 @@ static void finish_op(struct sweep *sweep) {
     struct mr_draft_gap *g = &draft->gaps[gap];
     sweep->last_release[gap] = g->release_op;
     sweep->last_fetch[gap] = g->fetch_op;
+    sweep->last_evict[gap] = g->evict_op;
     sweep->open[gap] = true;
     mr_draft_set_fetch(draft, gap, g->before_op);
     mr_draft_set_release(draft, gap, g->after_op + 1);
+    g->evict_op = g->after_op;
     sweep->opened_at[gap] = sweep->op;
     if (g->written) {
       struct evict_lane *lane = &sweep->evict[g->decision == MR_DECISION_NVME];
       MR_ASSERT(lane->count < lane->capacity);
       lane->ring[(lane->first + lane->count++) % lane->capacity] = gap;
+      lane->tail_pages += draft->pages[g->tensor];
       sweep->leaving[gap] = true;
+      sweep->tailed[gap] = true;
+      sweep->due[g->latest_release_op % sweep->n] += g->fixed;
     }
   }
   sweep->op++;
   sweep->running = false;
 }
 
-/* Claims pages for a fetch from `from` on; false where it cannot start now. */
-static bool claim(struct sweep *sweep, uint32_t index, uint64_t needed_at, uint64_t from) {
-  struct mr_draft *draft = sweep->draft;
-  struct mr_draft_gap *gap = &draft->gaps[index];
+/* Whether pages could be claimed for a fetch from `from` on; *fetch_out: its op, unrolled. */
+static bool may_claim(const struct sweep *sweep, uint32_t index, uint64_t needed_at, uint64_t from,
+                      uint32_t *fetch_out) {
+  const struct mr_draft *draft = sweep->draft;
+  const struct mr_draft_gap *gap = &draft->gaps[index];
   uint64_t ahead = needed_at - from;
   if (needed_at < from || ahead > gap->before_op - gap->release_op) {
     return false;
@@ -279,12 +283,13 @@ static bool claim(struct sweep *sweep, uint32_t index, uint64_t needed_at, uint6
       !mr_draft_has_room(draft, fetch, gap->fetch_op, draft->pages[gap->tensor])) {
     return false;
   }
-  mr_draft_set_fetch(draft, index, fetch);
+  *fetch_out = fetch;
   return true;
 }
 
-/* Whether the fetch can start at this moment; if so its pages are its own from here on. */
-static bool try_claim(struct sweep *sweep, uint32_t gap, uint64_t needed_at) {
+/* Whether the fetch could start at this moment. */
+static bool may_fetch(const struct sweep *sweep, uint32_t gap, uint64_t needed_at,
+                      uint32_t *fetch_out) {
   const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
   uint64_t span = g->before_op - g->after_op;
   bool opened = needed_at < span || sweep->op > needed_at - span;
@@ -292,22 +297,27 @@ static bool try_claim(struct sweep *sweep, uint32_t gap, uint64_t needed_at) {
     return false;
   }
   if (sweep->running) {
-    return claim(sweep, gap, needed_at, sweep->op);
+    return may_claim(sweep, gap, needed_at, sweep->op, fetch_out);
   }
-  if (sweep->op > 0 && claim(sweep, gap, needed_at, sweep->op - 1)) {
+  if (sweep->op > 0 && may_claim(sweep, gap, needed_at, sweep->op - 1, fetch_out)) {
     return true;
   }
-  return !sweep->crowded && claim(sweep, gap, needed_at, sweep->op);
+  return !sweep->crowded && may_claim(sweep, gap, needed_at, sweep->op, fetch_out);
 }
 
-static bool try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
-  if (lane->busy || lane->count == 0) {
-    return false;
-  }
+enum wish { WISH_NONE, WISH_WAITS, WISH_GRANTED };
+
+/* A fetch that could start now. */
+struct grant {
+  uint64_t item; /* unrolled */
+  uint32_t fetch_op;
+};
+
+/* The first fetch of the lane that could start; whether there is none to be had soon, or none that
+ * may start. */
+static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *lane,
+                            struct grant *grant_out) {
   double horizon = clock_at(sweep, sweep->op) + sweep->lookahead_seconds;
-  while (lane->started_laps[lane->head % lane->count] > lane->head / lane->count) {
-    lane->head++;
-  }
   uint32_t seen = 0;
   for (uint64_t u = lane->head; u < lane->head + lane->count && seen < FETCH_WINDOW; u++) {
     uint32_t item = (uint32_t)(u % lane->count);
@@ -315,26 +325,59 @@ static bool try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
     if (lane->started_laps[item] > lap) continue;
     uint32_t gap = lane->gaps[item];
     uint64_t needed_at = (uint64_t)lap * sweep->n + sweep->draft->gaps[gap].before_op % sweep->n;
+    if (needed_at > sweep->op + 1 && clock_at(sweep, needed_at) > horizon) break;
     seen++;
-    if (needed_at > sweep->op + 1 && clock_at(sweep, needed_at) > horizon) {
-      return false;
-    }
-    if (try_claim(sweep, gap, needed_at)) {
-      sweep->open[gap] = false;
-      lane->started_laps[item] = lap + 1;
-      lane->active = u;
-      lane->busy = true;
-      lane->remaining_seconds = mr_draft_move_seconds(
-          sweep->draft->problem, lane->link,
-          sweep->draft->program->tensors[sweep->draft->gaps[gap].tensor].bytes);
-      return true;
+    grant_out->item = u;
+    if (may_fetch(sweep, gap, needed_at, &grant_out->fetch_op)) {
+      return WISH_GRANTED;
     }
   }
-  return false;
+  return seen > 0 ? WISH_WAITS : WISH_NONE;
+}
+
+static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
+  struct grant grant;
+  if (lane->busy || lane->count == 0) {
+    return;
+  }
+  while (lane->started_laps[lane->head % lane->count] > lane->head / lane->count) {
+    lane->head++;
+  }
+  if (find_fetch(sweep, lane, &grant) != WISH_GRANTED) {
+    return;
+  }
+  uint32_t item = (uint32_t)(grant.item % lane->count);
+  uint32_t gap = lane->gaps[item];
+  mr_draft_set_fetch(sweep->draft, gap, grant.fetch_op);
+  sweep->open[gap] = false;
+  lane->started_laps[item] = (uint32_t)(grant.item / lane->count) + 1;
+  lane->active = grant.item;
+  lane->busy = true;
+  lane->remaining_seconds =
+      mr_draft_move_seconds(sweep->draft->problem, lane->link,
+                            sweep->draft->program->tensors[sweep->draft->gaps[gap].tensor].bytes);
+}
+
+/* Whether a write had better leave a shared drive to the read that goes on: nobody wants its pages
+ * yet, nor will soon. */
+static bool yields(const struct sweep *sweep, const struct evict_lane *lane) {
+  const struct mr_draft *draft = sweep->draft;
+  const struct fetch_lane *reads = &sweep->fetch[1];
+  struct grant grant;
+  if (draft->yield_pages == 0 || lane->link != MR_LINK_NVME_WRITE || !reads->busy) {
+    return false;
+  }
+  uint32_t k = (uint32_t)(sweep->op % sweep->n);
+  return mr_draft_has_room(draft, k, k + 1, tail_pages(sweep) + draft->yield_pages) &&
+         find_fetch(sweep, reads, &grant) != WISH_WAITS;
 }
 
 static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
-  if (!lane->busy && lane->count > 0) {
+  if (!lane->busy && lane->count > 0 && !yields(sweep, lane)) {
+    uint32_t gap = lane->ring[lane->first];
+    struct mr_draft_gap *g = &sweep->draft->gaps[gap];
+    uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
+    g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, sweep->n - 1);
     mr_tensor_id tensor = sweep->draft->gaps[lane->ring[lane->first]].tensor;
     lane->busy = true;
     lane->remaining_seconds = mr_draft_move_seconds(sweep->draft->problem, lane->link,
@@ -354,20 +397,6 @@ static double nvme_pace(const struct sweep *sweep) {
   return mixed < both ? mixed / both : 1.0;
 }
 
-static void blame_stall(struct sweep *sweep, double seconds) {
-  uint64_t op = sweep->op;
-  for (uint32_t i = 0; i < 2; i++) {
-    const struct evict_lane *evict = &sweep->evict[i];
-    if (sweep->crowded && evict->busy) {
-      blame(sweep, evict->ring[evict->first], seconds);
-    }
-    const struct fetch_lane *fetch = &sweep->fetch[i];
-    if (fetch->busy && sweep->arrived[op % sweep->n] < sweep->needed[op % sweep->n]) {
-      blame(sweep, fetch->gaps[fetch->active % fetch->count], seconds);
-    }
-  }
-}
-
 /* Lets time pass until the first thing in flight is over. */
 static void advance(struct sweep *sweep) {
   double pace = nvme_pace(sweep);
@@ -381,9 +410,6 @@ static void advance(struct sweep *sweep) {
   }
   MR_ASSERT(pass >= 0);
   sweep->now_seconds += pass;
-  if (!sweep->running) {
-    blame_stall(sweep, pass);
-  }
   for (uint32_t i = 0; i < 2; i++) {
     double speed = i == 0 ? 1.0 : pace;
     struct fetch_lane *fetch = &sweep->fetch[i];
@@ -395,7 +421,10 @@ static void advance(struct sweep *sweep) {
     }
     if (evict->busy && (evict->remaining_seconds -= pass * speed) <= 1e-12) {
       evict->busy = false;
+      end_tail(sweep, evict, evict->ring[evict->first]);
+      const struct mr_draft_gap *gone = &sweep->draft->gaps[evict->ring[evict->first]];
       sweep->leaving[evict->ring[evict->first]] = false;
+      sweep->due[gone->latest_release_op % sweep->n] -= gone->fixed;
       evict->first = (evict->first + 1) % evict->capacity;
       evict->count--;
     }
@@ -411,6 +440,12 @@ static void advance(struct sweep *sweep) {
  */
 static void settle(struct sweep *sweep) {
   struct mr_draft *draft = sweep->draft;
+  for (uint32_t i = 0; i < 2; i++) {
+    struct evict_lane *lane = &sweep->evict[i];
+    for (uint32_t j = 0; j < lane->count; j++) {
+      end_tail(sweep, lane, lane->ring[(lane->first + j) % lane->capacity]);
+    }
+  }
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     struct mr_draft_gap *gap = &draft->gaps[i];
     if (!sweep->open[i]) continue;
@@ -421,6 +456,9 @@ static void settle(struct sweep *sweep) {
       release++;
     }
     mr_draft_set_release(draft, i, release);
+    if (gap->evict_op == gap->after_op) {
+      gap->evict_op = (uint32_t)mr_min_u64(sweep->last_evict[i], release - 1ull);
+    }
     uint32_t fetch = gap->fetch_op;
     while (fetch > sweep->last_fetch[i] && fetch > gap->release_op &&
            mr_draft_has_room(draft, fetch - 1, fetch, pages)) {
@@ -430,8 +468,7 @@ static void settle(struct sweep *sweep) {
   }
 }
 
-mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookahead_seconds,
-                            double *blame_seconds, double *seconds_out) {
+mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookahead_seconds) {
   struct sweep sweep;
   mr_draft_widen(draft);
   mr_status status = sweep_init(&sweep, draft);
@@ -439,20 +476,18 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
     return status;
   }
   sweep.lookahead_seconds = lookahead_seconds;
-  sweep.blame_seconds = blame_seconds;
   uint64_t stop = (uint64_t)laps * sweep.n;
   for (;;) {
     bool started = !sweep.running && try_op(&sweep);
     if (started && sweep.op == stop) break;
     for (uint32_t lane = 0; lane < 2; lane++) {
+      try_fetch(&sweep, &sweep.fetch[lane]);
       try_evict(&sweep, &sweep.evict[lane]);
-      (void)try_fetch(&sweep, &sweep.fetch[lane]);
     }
     advance(&sweep);
   }
   settle(&sweep);
   draft->seconds = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
-  *seconds_out = draft->seconds;
   sweep_fini(&sweep);
   return MR_OK;
 }

@@ -4,10 +4,10 @@
  * the step before left behind. Every instance, host slot and extent remembers who wrote it last and
  * the last access of each queue; every page remembers its last owner. Whoever reads waits for the
  * last writer, whoever writes waits for every access since; the first touch of a stay waits for all
- * that its pages' owners before did. A move on demand also waits for the op before the one that
- * wants it. A wait is left out where the queue's own order or another wait implies it, which vector
- * clocks tell: entry q of an instruction's clock is how many instructions of queue q are finished
- * whenever it starts.
+ * that its pages' owners before did. A move that was put off also waits for the op that it
+ * was put off for. A wait is left out where the queue's own order or another wait implies it, which
+ * vector clocks tell: entry q of an instruction's clock is how many instructions of queue q are
+ * finished whenever it starts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +171,7 @@ static void walk_move(struct walker *w, uint32_t queue, const struct mr_instruct
   bool host =
       queue == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE) || queue == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
   struct history *below = host ? &w->slots[move->slot] : &w->extents[move->slot];
-  if (plan->on_demand) {
+  if (move->after_op) {
     need(w, MR_QUEUE_COMPUTE, w->done[MR_QUEUE_COMPUTE]);
   }
   if (fetch) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a plan: settings, profile, then the best of a bounded number of recompute candidates. Each
- * candidate is planned quickly; the one predicted fastest (of equals, the one that moves least) is
- * planned again with the full search. A candidate that needs no moves ends the search: nothing can
- * beat running only what must run.
+ * Making a plan: settings, profile, then the best of a bounded number of recompute candidates: the
+ * one predicted fastest, of equals the one that moves least. Every candidate is planned for the
+ * highest budget of the ladder; the best few are planned for lower ones too (plan/plan.h says why).
+ * A candidate whose bound is no better than the best plan so far is not planned. One that needs no
+ * moves ends the search: nothing can beat running only what must run.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,17 +13,16 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
-/* Bounds of the planner's local search: for comparing candidates, and for the plan that runs. */
-#define QUICK_ROUNDS 4u
-#define FULL_ROUNDS  64u
-/* Recompute candidates that are tried, "none" included: fewer for long programs, so that planning
- * the largest preset stays below a second. */
+/* Recompute candidates that are tried, "none" included, how many of them go down the ladder, and
+ * how many of its budgets they try in all: fewer for long programs, so that planning the largest
+ * preset stays below a second. */
 #define MAX_CANDIDATES 12u
 #define MIN_CANDIDATES 2u
 #define CANDIDATE_OPS  6000u
+#define FINALISTS      3u
+#define MAX_BUDGETS    32u
+#define BUDGET_OPS     6000u
 #define MAX_LEVELS     5u
-/* Predictions closer than this are equal. */
-#define SAME_SECONDS 1e-3
 /* What starting a copy costs beside its bytes; a transfer of the store. */
 #define COPY_LATENCY_SECONDS 5e-6
 #define NVME_LATENCY_SECONDS 150e-6
@@ -38,8 +38,9 @@ struct candidate {
 struct search {
   struct mr_plan *plan;
   struct mr_recompute_menu menu;
-  uint32_t *selected; /* for each block of the menu */
-  struct candidate best;
+  uint32_t *selected;                    /* for each block of the menu */
+  struct candidate finalists[FINALISTS]; /* the best first */
+  uint32_t finalist_count;
   uint32_t tried;
   uint32_t limit;      /* of tried */
   double once_seconds; /* of all ops of the graph */
@@ -79,12 +80,17 @@ static uint64_t page_count(const struct mr_program_plan *layout) {
 }
 
 /* Plans with pages large enough for the device to map one by one, also where nothing fits: the
- * smallest budget is one that a plan can be made for. */
-static mr_status make_layout(struct search *search, struct candidate *candidate, uint32_t rounds) {
+ * smallest budget is one that a plan can be made for. Tries `budgets` of the ladder from the one
+ * numbered `from` down. */
+static mr_status make_layout(struct search *search, const struct candidate *candidate,
+                             uint32_t from, uint32_t budgets, struct mr_program_plan **layout_out) {
   struct mr_plan_problem *problem = &search->plan->problem;
+  const struct mr_program_plan *best = search->finalists[0].layout;
   problem->program = candidate->program;
   problem->op_seconds = candidate->op_seconds;
-  problem->search_rounds = problem->policy == MR_POLICY_SEARCHED ? rounds : 0;
+  problem->search_from = from;
+  problem->search_rounds = problem->policy == MR_POLICY_SEARCHED ? budgets : 0;
+  problem->useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
   problem->page_bytes = 0;
   for (;;) {
     struct mr_program_plan *layout = NULL;
@@ -92,10 +98,9 @@ static mr_status make_layout(struct search *search, struct candidate *candidate,
     if (status != MR_OK) {
       return status;
     }
-    if (page_count(layout) <= search->max_page_count ||
+    if (layout->useless || page_count(layout) <= search->max_page_count ||
         layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES) {
-      mr_program_plan_destroy(candidate->layout);
-      candidate->layout = layout;
+      *layout_out = layout;
       return MR_OK;
     }
     problem->page_bytes = 2 * layout->page_bytes;
@@ -118,14 +123,30 @@ static bool better(const struct mr_program_plan *a, const struct mr_program_plan
   if (!a->fits) {
     return a->smallest_device_bytes < b->smallest_device_bytes;
   }
-  double margin = SAME_SECONDS * b->step_seconds;
-  if (fabs(a->step_seconds - b->step_seconds) > margin) {
-    return a->step_seconds < b->step_seconds;
-  }
-  return moved_bytes(a) < moved_bytes(b);
+  return a->step_seconds < b->step_seconds ||
+         (a->step_seconds == b->step_seconds && moved_bytes(a) < moved_bytes(b));
 }
 
-/* Plans the graph with search->selected and keeps it where it beats the best so far. */
+/* Puts a candidate among the finalists where it is good enough, else ends it. */
+static void add_finalist(struct search *search, struct candidate *candidate) {
+  uint32_t place = search->finalist_count;
+  while (place > 0 && better(candidate->layout, search->finalists[place - 1].layout)) {
+    place--;
+  }
+  if (candidate->layout->useless || place == FINALISTS) {
+    candidate_fini(candidate);
+    return;
+  }
+  if (search->finalist_count == FINALISTS) {
+    candidate_fini(&search->finalists[--search->finalist_count]);
+  }
+  memmove(&search->finalists[place + 1], &search->finalists[place],
+          (search->finalist_count - place) * sizeof *candidate);
+  search->finalists[place] = *candidate;
+  search->finalist_count++;
+}
+
+/* Plans the graph with search->selected. */
 static mr_status try_selected(struct search *search, bool recompute) {
   struct candidate candidate = {.program = search->plan->graph};
   mr_status status = MR_OK;
@@ -138,7 +159,7 @@ static mr_status try_selected(struct search *search, bool recompute) {
     status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
   }
   if (status == MR_OK) {
-    status = make_layout(search, &candidate, QUICK_ROUNDS);
+    status = make_layout(search, &candidate, 0, 1, &candidate.layout);
   }
   search->tried++;
   if (status != MR_OK) {
@@ -152,11 +173,55 @@ static mr_status try_selected(struct search *search, bool recompute) {
   mr_log(MR_LOG_DEBUG, "candidate %u: %s, %.4f s, %llu bytes moved", search->tried,
          candidate.layout->fits ? "fits" : "does not fit", candidate.layout->step_seconds,
          (unsigned long long)moved_bytes(candidate.layout));
-  if (search->best.layout == NULL || better(candidate.layout, search->best.layout)) {
-    candidate_fini(&search->best);
-    search->best = candidate;
-  } else {
-    candidate_fini(&candidate);
+  add_finalist(search, &candidate);
+  return MR_OK;
+}
+
+/* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
+static mr_status go_down(struct search *search, const struct candidate *candidate, uint32_t budgets,
+                         struct mr_program_plan **layout_out) {
+  const struct mr_program_plan *layout = candidate->layout;
+  bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
+  if (on_host == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < layout->instance_count; i++) {
+    if (layout->instances[i].on_host) {
+      on_host[layout->instances[i].tensor] = true;
+    }
+  }
+  search->plan->problem.on_host = on_host;
+  mr_status status = make_layout(search, candidate, 1, budgets, layout_out);
+  search->plan->problem.on_host = NULL;
+  free(on_host);
+  return status;
+}
+
+/* Takes the finalists down the ladder; the best is the first then. */
+static mr_status try_budgets(struct search *search) {
+  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count;
+  uint32_t budgets = (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
+  bool searched = search->plan->problem.policy == MR_POLICY_SEARCHED;
+  for (uint32_t i = 0; i < search->finalist_count && searched && budgets > 0; i++) {
+    struct candidate *best = &search->finalists[0];
+    struct candidate *candidate = &search->finalists[i];
+    struct mr_program_plan *layout = NULL;
+    if (!best->layout->fits || !candidate->layout->fits || moved_bytes(best->layout) == 0) break;
+    mr_status status = go_down(search, candidate, budgets, &layout);
+    if (status != MR_OK) {
+      return status;
+    }
+    if (layout->useless || !better(layout, candidate->layout)) {
+      mr_program_plan_destroy(layout);
+      continue;
+    }
+    mr_program_plan_destroy(candidate->layout);
+    candidate->layout = layout;
+    if (better(layout, best->layout)) {
+      struct candidate swap = *best;
+      *best = *candidate;
+      *candidate = swap;
+    }
   }
   return MR_OK;
 }
@@ -176,7 +241,7 @@ static double select_blocks(struct search *search, uint32_t level, uint32_t deep
 
 /* True where no other candidate is wanted: the best one moves nothing, or any that fits will do. */
 static bool settled(const struct search *search) {
-  const struct mr_program_plan *best = search->best.layout;
+  const struct mr_program_plan *best = search->finalists[0].layout;
   bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
   return best->fits && (any_will_do || moved_bytes(best) == 0);
 }
@@ -184,9 +249,8 @@ static bool settled(const struct search *search) {
 /* Tries a selection unless its ops alone already take longer than the best plan's whole step. */
 static mr_status try_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
   double again_seconds = select_blocks(search, level, deep_blocks);
-  const struct mr_program_plan *best = search->best.layout;
-  bool hopeless =
-      best->fits && search->once_seconds + again_seconds > best->step_seconds * (1 + SAME_SECONDS);
+  const struct mr_program_plan *best = search->finalists[0].layout;
+  bool hopeless = best->fits && search->once_seconds + again_seconds >= best->step_seconds;
   if (!(again_seconds > 0) || hopeless || settled(search) || search->tried >= search->limit) {
     return MR_OK;
   }
@@ -252,7 +316,7 @@ static mr_status try_candidates(struct search *search) {
     return status;
   }
   if (mode == MR_RECOMPUTE_FULL && select_blocks(search, UINT32_MAX, 0) > 0) {
-    candidate_fini(&search->best);
+    candidate_fini(&search->finalists[--search->finalist_count]);
     return try_selected(search, true);
   }
   return mode == MR_RECOMPUTE_FULL ? MR_OK : try_levels(search);
@@ -273,23 +337,20 @@ void mr_planning_sum_clones(struct mr_plan *plan) {
   }
 }
 
-/* Hands the best candidate to the plan, searched in full. */
-static mr_status keep_best(struct search *search) {
+/* Hands the best candidate to the plan. */
+static void keep_best(struct search *search) {
   struct mr_plan *plan = search->plan;
-  struct candidate *best = &search->best;
-  mr_status status = MR_OK;
-  if (best->layout->fits && moved_bytes(best->layout) != 0) {
-    status = make_layout(search, best, FULL_ROUNDS);
-  }
+  struct candidate *best = &search->finalists[0];
   plan->layout = best->layout;
   plan->rewritten = best->rewritten;
   plan->op_seconds = best->op_seconds;
   plan->problem.program = best->program;
   plan->problem.op_seconds = best->op_seconds;
   plan->problem.page_bytes = best->layout->page_bytes;
+  plan->problem.useful_seconds = 0;
+  plan->problem.search_from = 0;
   mr_planning_sum_clones(plan);
   *best = (struct candidate){0};
-  return status;
 }
 
 /* The links of the machine that is described. */
@@ -337,9 +398,14 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   double start = mr_clock_seconds();
   mr_status status = try_candidates(&search);
   if (status == MR_OK) {
-    status = keep_best(&search);
+    status = try_budgets(&search);
   }
-  candidate_fini(&search.best);
+  if (status == MR_OK) {
+    keep_best(&search);
+  }
+  for (uint32_t i = 0; i < search.finalist_count; i++) {
+    candidate_fini(&search.finalists[i]);
+  }
   free(search.selected);
   mr_recompute_menu_fini(&search.menu);
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);

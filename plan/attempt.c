@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a limit in pages to a plan without waits. Stays that go round the end of the step can make
+ * colouring need a few pages more than are ever in use; so a little is kept back, and what is
+ * missing still is taken off the limit and the draft repaired. Where that does not help, or costs
+ * much, a plan without such stays is made, and the faster is taken. A plan that was found without
+ * search is not lost by searching: what is said to fit fits.
+ */
+#include <math.h>
+
+#include "plan/draft.h"
+
+#define REPAIR_ROUNDS  6u
+#define REPAIR_COST    1.02 /* a repair that slows the step by more is not the last word */
+#define COLOURING_PART 96u  /* about 1 % of the pages is kept back for colouring */
+
+/* A draft under the draft's limits, lowered where its colouring fits too. */
+static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limit,
+                         struct mr_program_plan *plan, uint64_t *pages_out) {
+  bool fits = false;
+  mr_status status = MR_OK;
+  if (draft->problem->policy == MR_POLICY_LRU) {
+    status = mr_draft_evict_lru(draft, &fits);
+  } else if (repair) {
+    status = mr_draft_repair(draft, &fits);
+  } else {
+    mr_draft_reset(draft);
+    status = mr_draft_search(draft, &fits);
+  }
+  *pages_out = UINT64_MAX;
+  if (status == MR_OK && fits) {
+    status = mr_draft_lower(draft, page_limit, plan, pages_out);
+  }
+  return status;
+}
+
+/* Tightens the limit by what colouring is short of and repairs, a few times. *seconds_out: the time
+ * before any repair; INFINITY where nothing fits. */
+static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
+                            struct mr_program_plan *plan, bool *fits_out, double *seconds_out) {
+  *fits_out = false;
+  for (uint32_t round = 0; round < REPAIR_ROUNDS; round++) {
+    uint64_t pages = 0;
+    mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
+    if (round == 0) {
+      *seconds_out = pages == UINT64_MAX ? INFINITY : draft->seconds;
+    }
+    if (status != MR_OK || pages <= page_limit) {
+      *fits_out = status == MR_OK;
+      return status;
+    }
+    if (pages == UINT64_MAX) break;
+    draft->limit_pages -= mr_min_u64(pages - page_limit, draft->limit_pages);
+  }
+  return MR_OK;
+}
+
+/* Gives up stays that go round the end of the step; colouring then needs what is in use. */
+static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
+                           struct mr_program_plan *plan, bool *fits_out) {
+  uint64_t pages = 0;
+  draft->limit_pages = page_limit;
+  draft->line_only = true;
+  mr_status status = attempt(draft, false, page_limit, plan, &pages);
+  draft->line_only = false;
+  *fits_out = pages <= page_limit;
+  MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
+  return status;
+}
+
+/* Decides and lowers under a limit in pages. */
+static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
+                             struct mr_program_plan *plan, bool *fits_out) {
+  double first_seconds = INFINITY;
+  mr_draft_reset(draft);
+  bool all_kept = mr_draft_peak(draft) <= page_limit;
+  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
+  mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
+  double round_seconds = draft->seconds;
+  if (status != MR_OK || (*fits_out && round_seconds <= first_seconds * REPAIR_COST)) {
+    return status;
+  }
+  struct mr_program_plan line = {.program = plan->program};
+  bool line_fits = false;
+  status = make_line(draft, page_limit, &line, &line_fits);
+  if (line_fits && (!*fits_out || draft->seconds < round_seconds)) {
+    mr_plan_clear(plan);
+    *plan = line;
+    *fits_out = true;
+  } else {
+    mr_plan_clear(&line);
+  }
+  return status;
+}
+
+mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
+                        struct mr_program_plan *plan, bool *fits_out) {
+  uint64_t page_limit = draft->limit_pages;
+  draft->effort = effort;
+  mr_status status = make_within(draft, page_limit, plan, fits_out);
+  if (status == MR_OK && !*fits_out && effort == MR_EFFORT_SEARCH) {
+    draft->effort = MR_EFFORT_FIRST;
+    status = make_within(draft, page_limit, plan, fits_out);
+  }
+  draft->limit_pages = page_limit;
+  return status;
+}
