@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "plan/problem/cut.h"
-#include "plan/problem/search.h"
 
 /* Halvings of an interval of times; 2^-45 of it is far below what the files can carry. */
 #define BISECTIONS 45
@@ -14,8 +13,6 @@
 #define WINDOW_ROUNDS   4
 /* What the searches may leave open, taken off the result. */
 #define SEARCH_ERROR 1e-9
-/* Larger problems are merged: the bound sees bytes, not tensors. */
-#define MOST_TENSORS 2000
 
 /* The least time after the cut where `before` seconds have passed; at most `most`, or INFINITY. */
 static double least_after(const struct mr_problem_cutter *cutter, double before, double most) {
@@ -192,8 +189,10 @@ static double window_seconds(struct mr_problem_cutter *cutter, double best) {
 
 /* What one link must carry whatever is decided: gradients once they are made, weights before they
  * are needed. */
-static double mandatory_seconds(const struct mr_problem *problem, const double *clock,
-                                const struct mr_problem_index *index) {
+static double mandatory_seconds(const struct mr_problem_cutter *cutter) {
+  const struct mr_problem *problem = cutter->problem;
+  const struct mr_problem_index *index = cutter->index;
+  const double *clock = cutter->clock;
   const double *rate = problem->link_bytes_per_second;
   double whole = clock[problem->segment_count];
   double best = whole;
@@ -257,27 +256,15 @@ static double single_seconds(struct mr_problem_cutter *cutter, double best) {
 }
 
 mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds_out) {
-  struct mr_problem_merge *merge = NULL;
-  struct mr_problem_index *index = NULL;
   struct mr_problem_cutter cutter;
-  bool merges = problem->tensor_count > MOST_TENSORS;
-  mr_status status = merges ? mr_problem_merge_create(problem, 1, &merge) : MR_OK;
-  if (status == MR_OK) {
-    status = mr_problem_index_create(problem, false, &index);
+  mr_status status = mr_problem_cutter_init(&cutter, problem);
+  if (status != MR_OK) {
+    return status;
   }
-  if (status == MR_OK) {
-    /* The cheapest of a group may cost so much less than its mean. */
-    double discount = merges ? 1 - MR_PROBLEM_SAME_PRICE : 1;
-    status = mr_problem_cutter_init(&cutter, merges ? merge->problem : problem, discount);
-  }
-  if (status == MR_OK) {
-    cutter.smallest_bytes = smallest_bytes(problem);
-    double best = mandatory_seconds(problem, cutter.clock, index);
-    best = single_seconds(&cutter, best);
-    *seconds_out = fmax(best, window_seconds(&cutter, best));
-    mr_problem_cutter_fini(&cutter);
-  }
-  mr_problem_index_destroy(index);
-  mr_problem_merge_destroy(merge);
-  return status;
+  cutter.smallest_bytes = smallest_bytes(problem);
+  double best = mandatory_seconds(&cutter);
+  best = single_seconds(&cutter, best);
+  *seconds_out = fmax(best, window_seconds(&cutter, best));
+  mr_problem_cutter_fini(&cutter);
+  return MR_OK;
 }

@@ -16,13 +16,6 @@ enum mr_problem_moment {
   MR_MOMENT_BEFORE, /* segment k > 0 is about to start: all that it needs is there */
 };
 
-/* One tensor that can be made again. */
-struct mr_problem_menu_entry {
-  double bytes;
-  double seconds;
-  int32_t tensor;
-};
-
 struct mr_problem_cut {
   double work_before; /* compute seconds before the cut */
   double work_after;
@@ -43,16 +36,25 @@ struct mr_problem_cut {
 /* Makes cuts of a problem, one at a time. */
 struct mr_problem_cutter {
   const struct mr_problem *problem;
-  struct mr_problem_menu_entry *menu; /* of all tensors, by seconds per byte */
-  int32_t menu_count;
-  double *clock;         /* compute seconds before each segment; segment_count + 1 entries */
+  struct mr_problem_index *index;
+  double *clock;          /* compute seconds before each segment; segment_count + 1 entries */
+  double *gradient_bytes; /* of the gradients that are made before each segment; as many */
+  double *weight_bytes;   /* of the weights that are needed up to each segment; as many */
+  double *arrived_bytes;  /* what each segment needs and cannot make itself ... */
+  double *handed_bytes;   /* ... but for these, which the one before makes */
+  int32_t first_gradient; /* p of the first one; segment_count: there is none */
+  int32_t last_weight;    /* g of the last one; -1: there is none */
+  int32_t longest_gap;    /* g - p of a tensor that is neither */
+  int32_t *menu_place;    /* for each tensor: among the prices, or -1 */
+  int32_t price_count;
+  double *price_bytes; /* of the tensors across the present cut, cheapest byte first */
+  double *price_seconds;
   double smallest_bytes; /* of a tensor that may go by way of NVMe; the caller's to set */
   struct mr_problem_cut cut;
 };
 
-/* Recompute times count `discount` times. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_problem_cutter_init(struct mr_problem_cutter *cutter,
-                                                 const struct mr_problem *problem, double discount);
+                                                 const struct mr_problem *problem);
 void mr_problem_cutter_fini(struct mr_problem_cutter *cutter);
 
 /* Cuts at a moment of segment k, at its start. */
