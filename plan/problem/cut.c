@@ -84,49 +84,69 @@ bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before
          cut->needed_bytes + early_weight_bytes;
 }
 
-static void add_to_cut(struct mr_problem_cutter *cutter, int32_t tensor) {
-  struct mr_problem_cut *cut = &cutter->cut;
+/* A tensor comes to lie across the cut (sign 1) or no longer does (-1). */
+static void count_across(struct mr_problem_cutter *cutter, int32_t tensor, int32_t sign) {
   const struct mr_problem_tensor *t = &cutter->problem->tensors[tensor];
-  double whole = cutter->clock[cutter->problem->segment_count];
-  int32_t place = cutter->menu_place[tensor];
-  if (t->clean) {
-    cut->clean_bytes += t->bytes;
-  } else {
-    cut->ordinary_bytes += t->bytes;
-    cut->first_out_seconds = fmin(cut->first_out_seconds, cutter->clock[t->p + 1]);
+  int32_t place = cutter->price_place[tensor];
+  if (!cutter->index->free_choice[tensor]) {
+    return;
   }
-  cut->last_in_seconds = fmin(cut->last_in_seconds, whole - cutter->clock[t->g]);
+  cutter->across_bytes[t->clean] += sign * t->bytes;
   if (place >= 0) {
-    cutter->price_bytes[place] += t->bytes;
-    cutter->price_seconds[place] += t->recompute_seconds;
+    struct mr_problem_price *price = &cutter->prices[place];
+    price->count += sign;
+    price->bytes = price->count == 0 ? 0 : price->bytes + sign * t->bytes;
+    price->seconds = price->count == 0 ? 0 : price->seconds + sign * t->recompute_seconds;
   }
 }
 
-/* The tensors that are neither weights nor gradients, and lie across the cut or are away: made
- * before segment `made_before`, needed after k. */
-static void add_across(struct mr_problem_cutter *cutter, int32_t k, int32_t made_before) {
+/* What segment p makes, as far as it is needed after the cut. */
+static void count_births(struct mr_problem_cutter *cutter, int32_t p, int32_t sign) {
   const struct mr_problem_index *index = cutter->index;
-  int32_t first = k - cutter->longest_gap > 0 ? k - cutter->longest_gap : 0;
-  for (int32_t i = index->first_birth[first]; i < index->first_birth[made_before + 1]; i++) {
-    int32_t tensor = index->by_birth[i];
-    if (index->free_choice[tensor] && cutter->problem->tensors[tensor].g > k) {
-      add_to_cut(cutter, tensor);
+  for (int32_t i = index->first_birth[p + 1]; i < index->first_birth[p + 2]; i++) {
+    if (cutter->problem->tensors[index->by_birth[i]].g > cutter->segment) {
+      count_across(cutter, index->by_birth[i], sign);
     }
   }
 }
 
-/* The menu of the tensors across the cut, as prefix sums; clears what it was made of. */
+/* What segment g needs, as far as it is made before the cut. */
+static void count_needs(struct mr_problem_cutter *cutter, int32_t g, int32_t sign) {
+  const struct mr_problem_index *index = cutter->index;
+  for (int32_t i = cutter->first_need[g]; i < cutter->first_need[g + 1]; i++) {
+    if (cutter->problem->tensors[index->by_need[i]].p < cutter->made_before) {
+      count_across(cutter, index->by_need[i], sign);
+    }
+  }
+}
+
+/* Moves the cut, segment by segment. */
+static void move_to(struct mr_problem_cutter *cutter, int32_t segment, int32_t made_before) {
+  while (cutter->segment < segment) {
+    count_needs(cutter, ++cutter->segment, -1);
+  }
+  while (cutter->segment > segment) {
+    count_needs(cutter, cutter->segment--, 1);
+  }
+  while (cutter->made_before < made_before) {
+    count_births(cutter, cutter->made_before++, 1);
+  }
+  while (cutter->made_before > made_before) {
+    count_births(cutter, --cutter->made_before, -1);
+  }
+}
+
+/* The menu of the tensors across the cut, as prefix sums. */
 static void build_menu(struct mr_problem_cutter *cutter) {
   struct mr_problem_cut *cut = &cutter->cut;
   cut->menu_count = 0;
   for (int32_t place = 0; place < cutter->price_count; place++) {
-    if (cutter->price_bytes[place] > 0) {
+    const struct mr_problem_price *price = &cutter->prices[place];
+    if (price->count > 0) {
       int32_t at = cut->menu_count++;
-      cut->menu_bytes[at + 1] = cut->menu_bytes[at] + cutter->price_bytes[place];
-      cut->menu_seconds[at + 1] =
-          cut->menu_seconds[at] + (1 - MR_PROBLEM_SAME_PRICE) * cutter->price_seconds[place];
-      cutter->price_bytes[place] = 0;
-      cutter->price_seconds[place] = 0;
+      double seconds = (1 - MR_PROBLEM_SAME_PRICE) * fmax(0, price->seconds);
+      cut->menu_bytes[at + 1] = cut->menu_bytes[at] + price->bytes;
+      cut->menu_seconds[at + 1] = cut->menu_seconds[at] + seconds;
     }
   }
 }
@@ -143,35 +163,38 @@ static double bytes_before(const struct mr_problem_cutter *cutter, int32_t k) {
   return cutter->arrived_bytes[k] + fmin(cutter->handed_bytes[k], workset_bytes);
 }
 
+/* Gradients, and weights; and how near to both ends of the schedule anything can move. */
+static void fill_moves(struct mr_problem_cutter *cutter, int32_t k, int32_t made_before) {
+  struct mr_problem_cut *cut = &cutter->cut;
+  int32_t count = cutter->problem->segment_count;
+  const double *clock = cutter->clock;
+  cut->gradient_bytes = cutter->gradient_bytes[made_before];
+  cut->gradient_total_bytes =
+      cut->gradient_bytes + cutter->gradient_bytes[count] - cutter->gradient_bytes[k];
+  cut->weight_before_bytes = cutter->weight_bytes[k];
+  cut->weight_after_bytes = cutter->weight_bytes[count] - cutter->weight_bytes[k];
+  int32_t first = cutter->first_birth[k] < cutter->first_gradient ? cutter->first_birth[k]
+                                                                  : cutter->first_gradient;
+  int32_t last = cutter->last_need[made_before] > cutter->last_weight
+                     ? cutter->last_need[made_before]
+                     : cutter->last_weight;
+  cut->first_out_seconds = clock[first < made_before ? first + 1 : k];
+  cut->last_in_seconds = clock[count] - clock[last > k ? last : k];
+}
+
 void mr_problem_cut_at(struct mr_problem_cutter *cutter, int32_t k, enum mr_problem_moment moment) {
   const struct mr_problem *problem = cutter->problem;
-  int32_t count = problem->segment_count;
-  double whole = cutter->clock[count];
   /* Before a segment starts, what the one before made may still be part of its working set, and a
    * gradient that it made may have left already, or not: neither counts. */
   int32_t made_before = moment == MR_MOMENT_BEFORE ? k - 1 : k;
   struct mr_problem_cut *cut = &cutter->cut;
-  *cut = (struct mr_problem_cut){.work_before = cutter->clock[k],
-                                 .work_after = whole - cutter->clock[k],
-                                 .first_out_seconds = cutter->clock[k],
-                                 .last_in_seconds = whole - cutter->clock[k],
-                                 .menu_bytes = cut->menu_bytes,
-                                 .menu_seconds = cut->menu_seconds};
-  add_across(cutter, k, made_before);
+  cut->work_before = cutter->clock[k];
+  cut->work_after = cutter->clock[problem->segment_count] - cutter->clock[k];
+  move_to(cutter, k, made_before);
+  cut->ordinary_bytes = fmax(0, cutter->across_bytes[0]);
+  cut->clean_bytes = fmax(0, cutter->across_bytes[1]);
   build_menu(cutter);
-  cut->gradient_bytes = cutter->gradient_bytes[made_before];
-  cut->gradient_total_bytes =
-      cut->gradient_bytes + cutter->gradient_bytes[count] - cutter->gradient_bytes[k];
-  if (cutter->first_gradient < made_before) {
-    double first = cutter->clock[cutter->first_gradient + 1];
-    cut->first_out_seconds = fmin(cut->first_out_seconds, first);
-  }
-  cut->weight_before_bytes = cutter->weight_bytes[k];
-  cut->weight_after_bytes = cutter->weight_bytes[count] - cutter->weight_bytes[k];
-  if (cutter->last_weight > k) {
-    double last = whole - cutter->clock[cutter->last_weight];
-    cut->last_in_seconds = fmin(cut->last_in_seconds, last);
-  }
+  fill_moves(cutter, k, made_before);
   double fixed_bytes =
       moment == MR_MOMENT_DURING ? problem->workset_bytes[k] : bytes_before(cutter, k);
   cut->needed_bytes = cut->ordinary_bytes + cut->clean_bytes + cut->gradient_bytes + fixed_bytes -
@@ -188,7 +211,7 @@ static mr_status find_prices(struct mr_problem_cutter *cutter) {
   int32_t count = 0;
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
-    cutter->menu_place[v] = -1;
+    cutter->price_place[v] = -1;
     if (cutter->index->free_choice[v] && t->bytes > 0 &&
         t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
       menu[count++] = (struct menu_entry){t->recompute_seconds / t->bytes, v};
@@ -201,7 +224,7 @@ static mr_status find_prices(struct mr_problem_cutter *cutter) {
       first_price = menu[i].price;
       cutter->price_count++;
     }
-    cutter->menu_place[menu[i].tensor] = cutter->price_count - 1;
+    cutter->price_place[menu[i].tensor] = cutter->price_count - 1;
   }
   free(menu);
   return MR_OK;
@@ -219,26 +242,51 @@ static void add_tensor(struct mr_problem_cutter *cutter, int32_t tensor) {
     cutter->last_weight = t->g > cutter->last_weight ? t->g : cutter->last_weight;
   } else if (!cutter->index->free_choice[tensor]) {
     return;
-  } else if (t->g - t->p > cutter->longest_gap) {
-    cutter->longest_gap = t->g - t->p;
+  } else {
+    int32_t *last = &cutter->last_need[t->p + 1];
+    *last = t->g > *last ? t->g : *last;
+    if (t->g > 0 && !t->clean) {
+      int32_t *first = &cutter->first_birth[t->g - 1];
+      *first = t->p < *first ? t->p : *first;
+    }
   }
-  if (cutter->menu_place[tensor] < 0) {
+  if (cutter->price_place[tensor] < 0) {
     bool handed = !t->start && t->p == t->g - 1;
     (handed ? cutter->handed_bytes : cutter->arrived_bytes)[t->g] += t->bytes;
   }
 }
 
+static void fill_first_need(struct mr_problem_cutter *cutter) {
+  const struct mr_problem *problem = cutter->problem;
+  int32_t at = 0;
+  for (int32_t g = 0; g <= problem->segment_count + 1; g++) {
+    while (at < problem->tensor_count && problem->tensors[cutter->index->by_need[at]].g < g) {
+      at++;
+    }
+    cutter->first_need[g] = at;
+  }
+}
+
 static void add_up(struct mr_problem_cutter *cutter) {
   const struct mr_problem *problem = cutter->problem;
-  cutter->first_gradient = problem->segment_count;
+  int32_t count = problem->segment_count;
+  cutter->first_gradient = count;
   cutter->last_weight = -1;
+  for (int32_t k = 0; k <= count; k++) {
+    cutter->last_need[k] = -1;
+    cutter->first_birth[k] = count;
+  }
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     add_tensor(cutter, v);
   }
-  for (int32_t k = 0; k < problem->segment_count; k++) {
+  for (int32_t k = 0; k < count; k++) {
+    int32_t *last = &cutter->last_need[k];
+    int32_t *first = &cutter->first_birth[count - k - 1];
     cutter->clock[k + 1] = cutter->clock[k] + problem->compute_seconds[k];
     cutter->gradient_bytes[k + 1] += cutter->gradient_bytes[k];
     cutter->weight_bytes[k + 1] += cutter->weight_bytes[k];
+    last[1] = last[0] > last[1] ? last[0] : last[1];
+    first[0] = first[1] < first[0] ? first[1] : first[0];
   }
 }
 
@@ -249,9 +297,11 @@ void mr_problem_cutter_fini(struct mr_problem_cutter *cutter) {
   free(cutter->weight_bytes);
   free(cutter->arrived_bytes);
   free(cutter->handed_bytes);
-  free(cutter->menu_place);
-  free(cutter->price_bytes);
-  free(cutter->price_seconds);
+  free(cutter->first_need);
+  free(cutter->last_need);
+  free(cutter->first_birth);
+  free(cutter->price_place);
+  free(cutter->prices);
   free(cutter->cut.menu_bytes);
   free(cutter->cut.menu_seconds);
 }
@@ -266,16 +316,19 @@ mr_status mr_problem_cutter_init(struct mr_problem_cutter *cutter,
   cutter->weight_bytes = mr_allocate(boundary_count, sizeof *cutter->weight_bytes);
   cutter->arrived_bytes = mr_allocate(boundary_count, sizeof *cutter->arrived_bytes);
   cutter->handed_bytes = mr_allocate(boundary_count, sizeof *cutter->handed_bytes);
-  cutter->menu_place = mr_allocate(n, sizeof *cutter->menu_place);
-  cutter->price_bytes = mr_allocate(n, sizeof *cutter->price_bytes);
-  cutter->price_seconds = mr_allocate(n, sizeof *cutter->price_seconds);
+  cutter->price_place = mr_allocate(n, sizeof *cutter->price_place);
+  cutter->prices = mr_allocate(n, sizeof *cutter->prices);
+  cutter->first_need = mr_allocate(boundary_count + 1, sizeof *cutter->first_need);
+  cutter->last_need = mr_allocate(boundary_count, sizeof *cutter->last_need);
+  cutter->first_birth = mr_allocate(boundary_count, sizeof *cutter->first_birth);
   cutter->cut.menu_bytes = mr_allocate(n + 1, sizeof *cutter->cut.menu_bytes);
   cutter->cut.menu_seconds = mr_allocate(n + 1, sizeof *cutter->cut.menu_seconds);
   mr_status status = MR_NO_MEMORY;
   if (cutter->clock != NULL && cutter->gradient_bytes != NULL && cutter->weight_bytes != NULL &&
-      cutter->arrived_bytes != NULL && cutter->handed_bytes != NULL && cutter->menu_place != NULL &&
-      cutter->price_bytes != NULL && cutter->price_seconds != NULL &&
-      cutter->cut.menu_bytes != NULL && cutter->cut.menu_seconds != NULL) {
+      cutter->arrived_bytes != NULL && cutter->handed_bytes != NULL &&
+      cutter->price_place != NULL && cutter->prices != NULL && cutter->first_need != NULL &&
+      cutter->last_need != NULL && cutter->first_birth != NULL && cutter->cut.menu_bytes != NULL &&
+      cutter->cut.menu_seconds != NULL) {
     status = mr_problem_index_create(problem, false, &cutter->index);
   }
   if (status == MR_OK) {
@@ -285,6 +338,9 @@ mr_status mr_problem_cutter_init(struct mr_problem_cutter *cutter,
     mr_problem_cutter_fini(cutter);
     return status;
   }
+  fill_first_need(cutter);
   add_up(cutter);
+  cutter->segment = -1;
+  cutter->made_before = -1;
   return MR_OK;
 }

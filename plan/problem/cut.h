@@ -33,22 +33,37 @@ struct mr_problem_cut {
   double *menu_seconds;
 };
 
-/* Makes cuts of a problem, one at a time. */
+/* What lies across the present cut at one price of a byte. */
+struct mr_problem_price {
+  int32_t count; /* of tensors */
+  double bytes;
+  double seconds; /* to make them again */
+};
+
+/*
+ * Makes cuts of a problem, one at a time. Arrays have an entry for each boundary, 0 to
+ * segment_count. What lies across follows the cut from segment to segment, so a sweep over all cuts
+ * touches each tensor a few times.
+ */
 struct mr_problem_cutter {
   const struct mr_problem *problem;
   struct mr_problem_index *index;
-  double *clock;          /* compute seconds before each segment; segment_count + 1 entries */
-  double *gradient_bytes; /* of the gradients that are made before each segment; as many */
-  double *weight_bytes;   /* of the weights that are needed up to each segment; as many */
+  int32_t *first_need;    /* by_need[first_need[g] ...] are needed by g; one entry more */
+  double *clock;          /* compute seconds before each segment */
+  double *gradient_bytes; /* of the gradients that are made before each segment */
+  double *weight_bytes;   /* of the weights that are needed up to each segment */
   double *arrived_bytes;  /* what each segment needs and cannot make itself ... */
   double *handed_bytes;   /* ... but for these, which the one before makes */
   int32_t first_gradient; /* p of the first one; segment_count: there is none */
   int32_t last_weight;    /* g of the last one; -1: there is none */
-  int32_t longest_gap;    /* g - p of a tensor that is neither */
-  int32_t *menu_place;    /* for each tensor: among the prices, or -1 */
+  int32_t *last_need;   /* the last g of a tensor with a choice that is made before each segment */
+  int32_t *first_birth; /* the first p of an ordinary one that is needed after each segment */
+  int32_t *price_place; /* for each tensor: in prices, or -1 */
   int32_t price_count;
-  double *price_bytes; /* of the tensors across the present cut, cheapest byte first */
-  double *price_seconds;
+  struct mr_problem_price *prices; /* cheapest byte first */
+  double across_bytes[2];          /* of ordinary and of clean tensors across the present cut */
+  int32_t segment;       /* of the present cut: tensors across it are needed after it ... */
+  int32_t made_before;   /* ... and made before this one */
   double smallest_bytes; /* of a tensor that may go by way of NVMe; the caller's to set */
   struct mr_problem_cut cut;
 };
