@@ -175,10 +175,19 @@ static mr_status take_same(struct colouring *c, const struct mr_colour_item *ite
   return MR_OK;
 }
 
-static int ascending(const void *left, const void *right) {
-  uint32_t a = *(const uint32_t *)left;
-  uint32_t b = *(const uint32_t *)right;
-  return a < b ? -1 : a > b;
+/* Puts the pages of a run among the ascending `have` numbers. */
+static void add_run(uint32_t *numbers, uint32_t have, uint32_t page, uint32_t count) {
+  uint32_t low = 0;
+  uint32_t high = have;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    low = numbers[middle] < page ? middle + 1 : low;
+    high = numbers[middle] < page ? high : middle;
+  }
+  memmove(&numbers[low + count], &numbers[low], (have - low) * sizeof *numbers);
+  for (uint32_t i = 0; i < count; i++) {
+    numbers[low + i] = page + i;
+  }
 }
 
 static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
@@ -194,17 +203,14 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
     if (at == c->run_count) break;
     uint32_t page = c->runs[at].page;
     uint32_t count = (uint32_t)mr_min_u64(c->runs[at].count, item->page_count - have);
-    for (uint32_t i = 0; i < count; i++) {
-      numbers[have++] = page + i;
-    }
+    add_run(numbers, have, page, count);
+    have += count;
     status = cut_run(c, at, page, count);
     if (status != MR_OK) {
       return status;
     }
   }
-  status = add_pages(c, &numbers[have], item->page_count - have, c->op_count);
-  qsort(numbers, item->page_count, sizeof *numbers, ascending);
-  return status;
+  return add_pages(c, &numbers[have], item->page_count - have, c->op_count);
 }
 
 /* The first op of an item on the line; wrapping items are there from the start. */
