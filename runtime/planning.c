@@ -266,14 +266,29 @@ static uint32_t deepest_level(const struct mr_recompute_menu *menu) {
   return deepest;
 }
 
+/*
+ * Where saving everything does not fit, all blocks at their deepest come first, whatever the limit;
+ * where that does not fit either, no other is tried. Neither of the two depends on measured rates,
+ * so neither does what is refused, nor the smallest budget that a refusal names.
+ */
+static mr_status try_deepest(struct search *search, bool *tried_out) {
+  *tried_out = !search->finalists[0].layout->fits && select_blocks(search, UINT32_MAX, 0) > 0;
+  return *tried_out ? try_selected(search, true) : MR_OK;
+}
+
 /* Every level for all blocks (at most MAX_LEVELS of them, evenly), then the first blocks deeper
  * than the others: their activations wait longest. */
 static mr_status try_levels(struct search *search) {
   static const uint32_t eighths[] = {4, 2, 6, 1, 3};
   uint32_t deepest = deepest_level(&search->menu);
   uint32_t levels = deepest < MAX_LEVELS ? deepest : MAX_LEVELS;
-  mr_status status = MR_OK;
-  for (uint32_t i = 1; status == MR_OK && i <= levels; i++) {
+  bool deepest_tried = false;
+  mr_status status = try_deepest(search, &deepest_tried);
+  if (status != MR_OK || !search->finalists[0].layout->fits) {
+    return status;
+  }
+  uint32_t last = deepest_tried ? levels - 1 : levels;
+  for (uint32_t i = 1; status == MR_OK && i <= last; i++) {
     status = try_blocks(search, i * deepest / levels, 0);
   }
   for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(eighths); i++) {
