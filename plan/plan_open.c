@@ -18,6 +18,7 @@ mr_status mr_plan_text_refuse(const struct mr_plan_file *file, const char *forma
   char text[384];
   va_list arguments;
   va_start(arguments, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   mr_log(MR_LOG_ERROR, "plan %s: %s", file->name, text);

@@ -67,6 +67,7 @@ static mr_status refuse(const struct reader *reader, const char *format, ...) {
   char text[384];
   va_list arguments;
   va_start(arguments, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   mr_log(MR_LOG_ERROR, "profile %s, line %u: %s", reader->path, reader->line, text);

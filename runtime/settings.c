@@ -170,7 +170,9 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
-  settings->replan = options->replan;
+  /* A plan that the user has chosen is not replaced unasked. */
+  bool chosen = options->plan_path != NULL && options->replan == MR_REPLAN_AUTO;
+  settings->replan = chosen ? MR_REPLAN_NEVER : options->replan;
   /* The paths of a machine that is not here are only sizes. */
   if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);

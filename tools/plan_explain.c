@@ -11,6 +11,7 @@
 #include "tools/job.h"
 
 #define NAME_COLUMNS 36u
+#define LEAST_GAIN   5e-4 /* of a step: what one digit after the point of a percentage shows */
 
 /* Short names of the links, as in the lines of train: out of the device and into it. */
 static const char *const link_labels[MR_LINK_COUNT] = {"out", "in", "read", "write"};
@@ -203,20 +204,20 @@ static void print_decisions(struct output *output, double now, const json_t *dec
 
 /* ---- Gains ---- */
 
-/* "1.02 s -9.7%" or "no gain". */
+/* "1.02 s -9.7%", or "no gain" below what that would show; "fits, 1.02 s" where nothing fitted
+ * before. */
 static const char *format_gain(const json_t *gain, double now, struct cell *cell) {
-  if (json_is_true(json_object_get(gain, "fits")) && !(number_of(gain, "gain_seconds") > 0) &&
-      !json_is_null(json_object_get(gain, "gain_seconds"))) {
-    return "no gain";
+  if (!json_is_true(json_object_get(gain, "fits"))) {
+    return "does not fit";
   }
-  if (json_is_null(json_object_get(gain, "gain_seconds")) &&
-      json_is_true(json_object_get(gain, "fits"))) {
+  if (json_is_null(json_object_get(gain, "gain_seconds"))) {
     struct job_seconds seconds;
     snprintf(cell->text, sizeof cell->text, "fits, %s",
              job_seconds_format(number_of(gain, "predicted_seconds"), &seconds));
     return cell->text;
   }
-  return format_outcome(gain, now, cell);
+  return number_of(gain, "gain_seconds") < LEAST_GAIN * now ? "no gain"
+                                                            : format_outcome(gain, now, cell);
 }
 
 static void print_gain_row(struct output *output, const char *title, const json_t *gains,
