@@ -197,10 +197,13 @@ static mr_status go_down(struct search *search, const struct candidate *candidat
   return status;
 }
 
+uint32_t mr_planning_budgets(const struct mr_graph *graph) {
+  return (uint32_t)mr_min_u64(BUDGET_OPS / graph->op_count, MAX_BUDGETS);
+}
+
 /* Takes the finalists down the ladder; the best is the first then. */
 static mr_status try_budgets(struct search *search) {
-  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count;
-  uint32_t budgets = (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
+  uint32_t budgets = mr_planning_budgets(search->plan->graph);
   bool searched = search->plan->problem.policy == MR_POLICY_SEARCHED;
   for (uint32_t i = 0; i < search->finalist_count && searched && budgets > 0; i++) {
     struct candidate *best = &search->finalists[0];

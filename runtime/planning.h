@@ -27,6 +27,10 @@ MR_CHECK_RESULT mr_status mr_planning_estimate(const struct mr_plan *plan,
                                                double **op_seconds_out);
 void mr_planning_sum_clones(struct mr_plan *plan);
 
+/* How many budgets of the ladder are affordable for a finalist of this graph; fewer for long
+ * programs. */
+uint32_t mr_planning_budgets(const struct mr_graph *graph);
+
 /*
  * Takes the plan from settings.plan_path in place of making one. MR_INVALID: it is for another job
  * or machine; MR_DOES_NOT_FIT: it needs more than a budget; MR_CORRUPT: no plan, or a wrong one;

@@ -105,6 +105,15 @@ static mr_status ask_smallest(const struct mr_plan *plan, uint64_t *device_bytes
 
 /* ---- Another decision: the same program, or one with other clones ---- */
 
+/* The plan's problem, to be searched as a finalist is: the plan itself may come from a file. */
+static struct mr_plan_problem problem_again(const struct mr_plan *plan) {
+  struct mr_plan_problem problem = plan->problem;
+  bool searched = problem.policy == MR_POLICY_SEARCHED;
+  problem.search_rounds = searched ? 1 + mr_planning_budgets(plan->graph) : 0;
+  problem.bound_any_recompute = false; /* recompute is settled */
+  return problem;
+}
+
 /* Bytes over the gaps of tensors alike, by what was decided for them. */
 static void sum_gaps(const struct mr_program_plan *layout, const struct mr_tensor *alike,
                      uint64_t bytes[3]) {
@@ -137,7 +146,7 @@ static void fill_outcome(const struct mr_plan *plan, const struct mr_program_pla
 static mr_status plan_without_moves(const struct mr_plan *plan, const struct mr_decision *decision,
                                     struct mr_outcome *outcome) {
   const struct mr_graph *program = plan->problem.program;
-  struct mr_plan_problem problem = plan->problem;
+  struct mr_plan_problem problem = problem_again(plan);
   struct mr_plan_ban *bans = mr_allocate(program->tensor_count, sizeof *bans);
   struct mr_program_plan *layout = NULL;
   if (bans == NULL) {
@@ -175,7 +184,7 @@ static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *agai
     status = mr_planning_estimate(plan, program, &op_seconds);
   }
   if (status == MR_OK) {
-    struct mr_plan_problem problem = plan->problem;
+    struct mr_plan_problem problem = problem_again(plan);
     problem.program = program;
     problem.op_seconds = op_seconds;
     status = mr_program_plan_make(&problem, &layout);
