@@ -6,7 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_over(double *values, int32_t first, int32_t last, double bytes) {
+/* Adds to a range of values, or, while a draft is built anew, to their differences. */
+static void add_over(const struct mr_problem_draft *draft, double *values, int32_t first,
+                     int32_t last, double bytes) {
+  if (draft->in_differences) {
+    values[first] += bytes;
+    values[last + 1] -= bytes;
+    return;
+  }
   for (int32_t i = first; i <= last; i++) {
     values[i] += bytes;
   }
@@ -20,9 +27,9 @@ static void apply_stay(struct mr_problem_draft *draft, int32_t tensor, bool kept
   bool is_born = t->end || (!t->start && (kept || !t->clean));
   bool is_needed = !t->end;
   if (kept) {
-    add_over(draft->load, mr_point_after(t->p + 1), mr_point_before(t->g), bytes);
+    add_over(draft, draft->load, mr_point_after(t->p + 1), mr_point_before(t->g), bytes);
   } else if (is_born) {
-    draft->load[mr_point_after(t->p + 1)] += bytes;
+    add_over(draft, draft->load, mr_point_after(t->p + 1), mr_point_after(t->p + 1), bytes);
   }
   if (is_born) {
     draft->birth_bytes[t->p + 1] += bytes;
@@ -30,7 +37,7 @@ static void apply_stay(struct mr_problem_draft *draft, int32_t tensor, bool kept
   if (is_needed) {
     draft->need_bytes[t->g] += bytes;
     if (!kept) {
-      draft->load[mr_point_before(t->g)] += bytes;
+      add_over(draft, draft->load, mr_point_before(t->g), mr_point_before(t->g), bytes);
       draft->fetch_count[t->g] += sign > 0 ? 1 : -1;
     }
   }
@@ -50,7 +57,7 @@ static void apply(struct mr_problem_draft *draft, int32_t tensor, double sign) {
     break;
   case MR_PROBLEM_HOST:
     if (!t->clean) {
-      add_over(draft->host_load, t->p + 1, t->g, sign * t->bytes);
+      add_over(draft, draft->host_load, t->p + 1, t->g, sign * t->bytes);
     }
     apply_stay(draft, tensor, false, sign);
     break;
@@ -102,6 +109,34 @@ void mr_problem_draft_destroy(struct mr_problem_draft *draft) {
   free(draft);
 }
 
+static void sum_up(double *values, int32_t count) {
+  for (int32_t i = 1; i < count; i++) {
+    values[i] += values[i - 1];
+  }
+}
+
+void mr_problem_draft_rebuild(struct mr_problem_draft *draft) {
+  const struct mr_problem *problem = draft->problem;
+  int32_t boundary_count = problem->segment_count + 1;
+  size_t bytes = (size_t)boundary_count * sizeof(double);
+  memset(draft->load, 0, 3 * bytes);
+  memset(draft->host_load, 0, bytes);
+  memset(draft->birth_bytes, 0, bytes);
+  memset(draft->need_bytes, 0, bytes);
+  memset(draft->recompute_seconds, 0, bytes);
+  memset(draft->fetch_count, 0, (size_t)boundary_count * sizeof *draft->fetch_count);
+  draft->in_differences = true;
+  for (int32_t v = 0; v < problem->tensor_count; v++) {
+    apply(draft, v, 1);
+  }
+  draft->in_differences = false;
+  sum_up(draft->load, 3 * boundary_count);
+  sum_up(draft->host_load, boundary_count);
+  for (int32_t k = 0; k < problem->segment_count; k++) {
+    draft->load[mr_point_during(k)] += problem->workset_bytes[k];
+  }
+}
+
 mr_status mr_problem_draft_create(const struct mr_problem *problem,
                                   const struct mr_problem_index *index,
                                   struct mr_problem_draft **draft_out) {
@@ -114,8 +149,9 @@ mr_status mr_problem_draft_create(const struct mr_problem *problem,
   draft->index = index;
   draft->knobs = (struct mr_draft_knobs){.lookahead = problem->segment_count + 1, .patient = false};
   draft->decisions = mr_allocate((uint64_t)problem->tensor_count, sizeof *draft->decisions);
-  draft->load = mr_allocate(3 * boundary_count, sizeof *draft->load);
-  draft->host_load = mr_allocate(boundary_count, sizeof *draft->host_load);
+  /* One entry more, for the difference after the last. */
+  draft->load = mr_allocate(3 * boundary_count + 1, sizeof *draft->load);
+  draft->host_load = mr_allocate(boundary_count + 1, sizeof *draft->host_load);
   draft->birth_bytes = mr_allocate(boundary_count, sizeof *draft->birth_bytes);
   draft->need_bytes = mr_allocate(boundary_count, sizeof *draft->need_bytes);
   draft->recompute_seconds = mr_allocate(boundary_count, sizeof *draft->recompute_seconds);
@@ -126,12 +162,7 @@ mr_status mr_problem_draft_create(const struct mr_problem *problem,
     mr_problem_draft_destroy(draft);
     return MR_NO_MEMORY;
   }
-  for (int32_t k = 0; k < problem->segment_count; k++) {
-    draft->load[mr_point_during(k)] = problem->workset_bytes[k];
-  }
-  for (int32_t v = 0; v < problem->tensor_count; v++) {
-    apply(draft, v, 1);
-  }
+  mr_problem_draft_rebuild(draft);
   *draft_out = draft;
   return MR_OK;
 }

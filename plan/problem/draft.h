@@ -71,6 +71,7 @@ struct mr_problem_draft {
   double *need_bytes;        /* for each boundary: what goes into the working set of b */
   double *recompute_seconds; /* for each segment */
   int32_t *fetch_count;      /* for each boundary: tensors that must come in before it */
+  bool in_differences;       /* loads are being built as differences */
 };
 
 /*
@@ -89,6 +90,8 @@ MR_CHECK_RESULT mr_status mr_problem_draft_create(const struct mr_problem *probl
                                                   struct mr_problem_draft **draft_out);
 void mr_problem_draft_destroy(struct mr_problem_draft *draft);
 void mr_problem_draft_copy(struct mr_problem_draft *to, const struct mr_problem_draft *from);
+/* Builds the loads from the decisions, in one pass. */
+void mr_problem_draft_rebuild(struct mr_problem_draft *draft);
 void mr_problem_draft_set(struct mr_problem_draft *draft, int32_t tensor,
                           enum mr_problem_decision decision);
 /* The first point whose load exceeds its limit; -1: none. */

@@ -76,6 +76,8 @@ void mr_problem_search_fini(struct mr_problem_search *search) {
   free(search->by_gap);
   free(search->by_price);
   free(search->by_class);
+  free(search->excess);
+  mr_problem_tree_fini(&search->tree);
 }
 
 mr_status mr_problem_search_init(struct mr_problem_search *search, const struct mr_problem *problem,
@@ -86,9 +88,14 @@ mr_status mr_problem_search_init(struct mr_problem_search *search, const struct 
   search->by_gap = mr_allocate(n, sizeof *search->by_gap);
   search->by_price = mr_allocate(n, sizeof *search->by_price);
   search->by_class = mr_allocate(n, sizeof *search->by_class);
+  int32_t point_count = 3 * (problem->segment_count + 1);
+  search->excess = mr_allocate((uint64_t)point_count, sizeof *search->excess);
   mr_status status = MR_NO_MEMORY;
   if (keyed != NULL && search->by_gap != NULL && search->by_price != NULL &&
-      search->by_class != NULL) {
+      search->by_class != NULL && search->excess != NULL) {
+    status = mr_problem_tree_init(&search->tree, point_count);
+  }
+  if (status == MR_OK) {
     status = mr_problem_index_create(problem, bold, &search->index);
   }
   if (status == MR_OK) {

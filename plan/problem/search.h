@@ -9,6 +9,7 @@
 #define MEMRUN_PLAN_PROBLEM_SEARCH_H
 
 #include "plan/problem/draft.h"
+#include "plan/problem/tree.h"
 
 struct mr_problem_search {
   const struct mr_problem *problem;
@@ -16,12 +17,14 @@ struct mr_problem_search {
   struct mr_problem_simulation *simulation;
   struct mr_problem_draft *draft; /* the one that is tried */
   struct mr_problem_draft *best;
-  double best_seconds;  /* INFINITY: none was found */
-  double bound_seconds; /* where to stop */
-  bool may_use_nvme;    /* the host cannot hold all that may leave */
-  int32_t *by_gap;      /* tensors with a choice, shortest gap first */
-  int32_t *by_price;    /* those that can be recomputed, cheapest byte first */
-  int32_t *by_class;    /* tensors with a choice: alike ones beside each other, by p */
+  double best_seconds;         /* INFINITY: none was found */
+  double bound_seconds;        /* where to stop */
+  bool may_use_nvme;           /* the host cannot hold all that may leave */
+  int32_t *by_gap;             /* tensors with a choice, shortest gap first */
+  int32_t *by_price;           /* those that can be recomputed, cheapest byte first */
+  int32_t *by_class;           /* tensors with a choice: alike ones beside each other, by p */
+  struct mr_problem_tree tree; /* over points or boundaries, for the seeds */
+  double *excess;              /* for each point, to fill it with */
   int32_t choice_count;
   int32_t price_count;
 };

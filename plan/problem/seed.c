@@ -29,34 +29,44 @@ bool mr_problem_draft_can_keep(const struct mr_problem_draft *draft, int32_t ten
 
 /* Of what leaves, the shortest gaps are kept as far as there is room. */
 static void keep_what_fits(struct mr_problem_search *search) {
+  struct mr_problem_draft *draft = search->draft;
+  int32_t point_count = 3 * (search->problem->segment_count + 1);
+  for (int32_t point = 0; point < point_count; point++) {
+    search->excess[point] = draft->load[point] - search->index->limit[point];
+  }
+  mr_problem_tree_fill(&search->tree, search->excess, point_count);
   for (int32_t i = 0; i < search->choice_count; i++) {
     int32_t tensor = search->by_gap[i];
-    if (search->draft->decisions[tensor] == MR_PROBLEM_HOST &&
-        mr_problem_draft_can_keep(search->draft, tensor)) {
-      mr_problem_draft_set(search->draft, tensor, MR_PROBLEM_KEEP);
+    const struct mr_problem_tensor *t = &search->problem->tensors[tensor];
+    int32_t first = first_inner_point(t);
+    int32_t last = last_inner_point(t);
+    if (draft->decisions[tensor] == MR_PROBLEM_HOST &&
+        mr_problem_tree_most(&search->tree, first, last) + t->bytes <= 0) {
+      draft->decisions[tensor] = MR_PROBLEM_KEEP;
+      mr_problem_tree_add(&search->tree, first, last, t->bytes);
     }
   }
+  mr_problem_draft_rebuild(draft);
 }
 
 /* What the host cannot hold goes to NVMe, the longest gaps first. */
 static void spill_to_nvme(struct mr_problem_search *search) {
   struct mr_problem_draft *draft = search->draft;
   double limit = mr_problem_limit(search->problem->host_bytes);
-  int32_t first = mr_problem_draft_host_overload(draft);
-  for (int32_t i = search->choice_count - 1; i >= 0 && first >= 0; i--) {
+  if (mr_problem_draft_host_overload(draft) < 0) {
+    return;
+  }
+  mr_problem_tree_fill(&search->tree, draft->host_load, search->problem->segment_count + 1);
+  for (int32_t i = search->choice_count - 1; i >= 0; i--) {
     int32_t tensor = search->by_gap[i];
     const struct mr_problem_tensor *t = &search->problem->tensors[tensor];
-    if (draft->decisions[tensor] != MR_PROBLEM_HOST || t->clean) {
-      continue;
-    }
-    bool over = false;
-    for (int32_t boundary = t->p + 1; boundary <= t->g && !over; boundary++) {
-      over = draft->host_load[boundary] > limit;
-    }
-    if (over) {
-      mr_problem_draft_set(draft, tensor, MR_PROBLEM_NVME);
+    if (draft->decisions[tensor] == MR_PROBLEM_HOST && !t->clean &&
+        mr_problem_tree_most(&search->tree, t->p + 1, t->g) > limit) {
+      draft->decisions[tensor] = MR_PROBLEM_NVME;
+      mr_problem_tree_add(&search->tree, t->p + 1, t->g, -t->bytes);
     }
   }
+  mr_problem_draft_rebuild(draft);
 }
 
 void mr_problem_search_try_draft(struct mr_problem_search *search) {
@@ -75,11 +85,12 @@ void mr_problem_search_try_draft(struct mr_problem_search *search) {
 static double try_seed(struct mr_problem_search *search, int32_t recompute_count) {
   struct mr_problem_draft *draft = search->draft;
   for (int32_t i = 0; i < search->choice_count; i++) {
-    mr_problem_draft_set(draft, search->by_gap[i], MR_PROBLEM_HOST);
+    draft->decisions[search->by_gap[i]] = MR_PROBLEM_HOST;
   }
   for (int32_t i = 0; i < recompute_count; i++) {
-    mr_problem_draft_set(draft, search->by_price[i], MR_PROBLEM_RECOMPUTE);
+    draft->decisions[search->by_price[i]] = MR_PROBLEM_RECOMPUTE;
   }
+  mr_problem_draft_rebuild(draft);
   keep_what_fits(search);
   spill_to_nvme(search);
   if (mr_problem_draft_overload(draft) >= 0) {

@@ -11,6 +11,8 @@
 #include "plan/problem/draft.h"
 
 #define NOBODY (-1)
+/* So many segments that a fetch looks over cost as much as an event. */
+#define SEGMENTS_PER_EVENT 8
 
 /* Tensors that wait for a link, the one that is needed first on top; entries are places in
  * by_need. */
@@ -200,6 +202,7 @@ static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, dou
     return false;
   }
   const double *limit = s->draft->index->limit;
+  s->events += (uint64_t)(need - s->segment) / SEGMENTS_PER_EVENT;
   for (int32_t point = mr_point_after(need); point >= first; point--) {
     if (s->load[point] + bytes > limit[point]) {
       s->blocked_rank = rank;
