@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "plan/problem/cut.h"
+#include "plan/problem/parts.h"
 
 /* Halvings of an interval of times; 2^-45 of it is far below what the files can carry. */
 #define BISECTIONS 45
@@ -255,7 +256,8 @@ static double single_seconds(struct mr_problem_cutter *cutter, double best) {
   return best;
 }
 
-mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds_out) {
+/* The bound by single cuts and windows. */
+static mr_status bound_whole(const struct mr_problem *problem, double *seconds_out) {
   struct mr_problem_cutter cutter;
   mr_status status = mr_problem_cutter_init(&cutter, problem);
   if (status != MR_OK) {
@@ -267,4 +269,25 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
   *seconds_out = fmax(best, window_seconds(&cutter, best));
   mr_problem_cutter_fini(&cutter);
   return MR_OK;
+}
+
+mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds_out) {
+  struct mr_problem_parts *parts = NULL;
+  double whole_seconds = 0;
+  mr_status status = bound_whole(problem, &whole_seconds);
+  if (status == MR_OK) {
+    status = mr_problem_parts_create(problem, &parts);
+  }
+  double sum_seconds = 0;
+  for (int32_t i = 0; status == MR_OK && parts->count > 1 && i < parts->count; i++) {
+    double part_seconds = 0;
+    mr_problem_parts_take(parts, i, false);
+    status = bound_whole(&parts->part, &part_seconds);
+    sum_seconds += part_seconds;
+  }
+  if (status == MR_OK) {
+    *seconds_out = fmax(whole_seconds, sum_seconds);
+  }
+  mr_problem_parts_destroy(parts);
+  return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of a search: merged problems first, then the problem itself. */
+/* The levels of a search: parts or merged problems first, then the problem itself. */
 #include <math.h>
 
+#include "plan/problem/parts.h"
 #include "plan/problem/search.h"
 
 /* A level of the search: tensors at most, and simulated events that it may cost. Local search on
@@ -14,6 +15,9 @@ static const struct level {
 /* Problems so small are searched boldly too, and so is what caution finds nothing for. */
 #define BOLD_TENSORS 64
 #define BOLD_WORK    1000000
+
+/* Simulated events that parts may cost together. */
+#define PARTS_WORK 6000000
 
 /* The finest merge of at most `limit` tensors, or the coarsest where none is so small; NULL where
  * the problem itself is. */
@@ -108,16 +112,71 @@ static mr_status search_boldly(const struct mr_problem *problem, uint64_t work,
   return status;
 }
 
+/* Decides for part i by itself; adds its time to the solution's. */
+static mr_status search_part(struct mr_problem_parts *parts, int32_t i, uint64_t work,
+                             struct mr_problem_solution *solution) {
+  struct mr_problem_search search;
+  mr_problem_parts_take(parts, i, true);
+  mr_status status = mr_problem_search_init(&search, &parts->part, false);
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_problem_search_seed(&search);
+  if (search.best_seconds < INFINITY) {
+    status = mr_problem_search_improve(&search, work);
+  }
+  solution->seconds += search.best_seconds;
+  solution->knobs = search.best->knobs;
+  for (int32_t v = 0; v < parts->part.tensor_count; v++) {
+    solution->decisions[parts->part_members[v]] = search.best->decisions[v];
+  }
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+static void repeat_part(const struct mr_problem_parts *parts, int32_t i, uint8_t *decisions) {
+  int32_t shift = parts->first_member[i] - parts->first_member[i - 1];
+  for (int32_t j = parts->first_member[i]; j < parts->first_member[i + 1]; j++) {
+    decisions[parts->members[j]] = decisions[parts->members[j - shift]];
+  }
+}
+
+/* Decides for each part by itself; the solution is one where all of them fit. */
+static mr_status search_parts(const struct mr_problem *problem,
+                              struct mr_problem_solution *solution) {
+  struct mr_problem_parts *parts = NULL;
+  mr_status status = mr_problem_parts_create(problem, &parts);
+  if (status != MR_OK || parts->count == 1) {
+    mr_problem_parts_destroy(parts);
+    return status;
+  }
+  int32_t different = 0;
+  for (int32_t i = 0; i < parts->count; i++) {
+    different += !mr_problem_parts_repeat(parts, i);
+  }
+  solution->seconds = 0;
+  for (int32_t i = 0; i < parts->count && status == MR_OK; i++) {
+    if (mr_problem_parts_repeat(parts, i)) {
+      repeat_part(parts, i, solution->decisions);
+    } else {
+      status = search_part(parts, i, PARTS_WORK / (uint64_t)different, solution);
+    }
+  }
+  mr_problem_parts_destroy(parts);
+  return status;
+}
+
 mr_status mr_problem_search_levels(const struct mr_problem *problem,
                                    struct mr_problem_solution *solution) {
-  mr_status status = MR_OK;
   solution->seconds = INFINITY;
   solution->bold = false;
+  mr_status status = search_parts(problem, solution);
+  bool in_parts = solution->seconds < INFINITY;
   for (size_t i = 0; i < MR_COUNT_OF(levels) && status == MR_OK; i++) {
     struct mr_problem_merge *merge = NULL;
     status = merge_to(problem, levels[i].tensors, &merge);
     bool whole = i + 1 == MR_COUNT_OF(levels);
-    if (status == MR_OK && (whole || merge != NULL)) {
+    if (status == MR_OK && (whole || (merge != NULL && !in_parts))) {
       status = search_level(problem, merge, levels[i].work, solution);
     }
     mr_problem_merge_destroy(merge);

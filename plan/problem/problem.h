@@ -23,7 +23,8 @@
  * turns it into times, so whatever the search does, a schedule keeps every rule. Seeds (seed.c)
  * recompute a prefix of the cheapest bytes, keep the shortest gaps that fit and send the rest away.
  * A local search (improve.c, trial.c) then changes a few tensors at a time and keeps what is not
- * slower. Large problems are searched as merged ones first (levels.c). Work is counted in simulated
+ * slower. Large problems are searched as merged ones first, those of several steps part by part
+ * (levels.c). Work is counted in simulated
  * events, never in seconds, and chance has a fixed seed: the same problem gives the same schedule.
  *
  * The cut bound. Look at any schedule at the moment at which segment k has just started, `a`
@@ -56,6 +57,9 @@
  * i with a' = T - b'. Then a + (compute of i .. j) + b' <= T, and the smallest T for which this
  * holds for all i and j is a bound. It counts what no single cut sees: while a device is full, its
  * links can hide nothing behind the segments in between.
+ *
+ * Parts. Where no tensor but weights and gradients lies across a boundary, what is before and what
+ * is after follow each other, and so do their bounds without weights and gradients: they add up.
  *
  * Cutting at one boundary and splitting the time in two follows the project's planner note; the
  * common time of NVMe, clean tensors, early weights, r and t, the other moments and windows are

@@ -271,6 +271,14 @@ static const struct {
       .weight = 1,
       .gradients = true},
      0.8},
+    {{.name = "16 steps",
+      .layers = 126,
+      .parts = 1,
+      .steps = 16,
+      .device_bytes = 40e9,
+      .host_bytes = 300e9,
+      .cost = 1},
+     0.4},
 };
 
 static void families_are_near_their_bounds(void **state) {

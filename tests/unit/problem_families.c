@@ -72,24 +72,32 @@ static int tensor_count(const struct problem_shape *shape) {
   return per_layer * shape->layers * shape->parts;
 }
 
-static void print_tensors(FILE *file, const struct problem_shape *shape, int p) {
+/* What segment p of a step, which begins with segment `base`, keeps, and the weights that it and
+ * the segment that mirrors it need. */
+static void print_tensors(FILE *file, const struct problem_shape *shape, int base, int p) {
   const struct half *half = &halves[p % 2];
-  int count = 4 * shape->layers;
+  int mirror = base + 4 * shape->layers - 1 - p;
   int parts = shape->parts;
   double weight = half->weight_bytes * shape->weight / parts;
   for (int i = 0; i < half->part_count * parts; i++) {
     const struct part *part = &half->parts[i / parts];
     bool again = part->recompute_seconds > 0 && !shape->no_recompute;
-    fprintf(file, "%.0f %d %d %.9g 0 0 %d\n", part->bytes / parts, p, count - 1 - p,
+    fprintf(file, "%.0f %d %d %.9g 0 0 %d\n", part->bytes / parts, base + p, mirror,
             again ? part->recompute_seconds * shape->cost / parts : 1e9, shape->clean);
   }
   for (int i = 0; i < parts && shape->weight > 0; i++) {
-    fprintf(file, "%.0f -1 %d 1e9 1 0 0\n%.0f -1 %d 1e9 1 0 0\n", weight, p, weight, count - 1 - p);
+    fprintf(file, "%.0f -1 %d 1e9 1 0 0\n%.0f -1 %d 1e9 1 0 0\n", weight, base + p, weight, mirror);
   }
   for (int i = 0; i < parts && shape->gradients; i++) {
-    fprintf(file, "%.0f %d %d 1e9 0 1 0\n", half->weight_bytes * fmax(1, shape->weight) / parts,
-            count - 1 - p, count);
+    fprintf(file, "%.0f %d -1 1e9 0 1 0\n", half->weight_bytes * fmax(1, shape->weight) / parts,
+            mirror);
   }
+}
+
+/* Segment k of a step: which half of a layer, forward or backward. */
+static const struct half *half_of(const struct problem_shape *shape, int k) {
+  int count = 4 * shape->layers;
+  return &halves[k < count / 2 ? k % 2 : (count - 1 - k) % 2];
 }
 
 char *problem_from_shape(const struct problem_shape *shape) {
@@ -100,22 +108,23 @@ char *problem_from_shape(const struct problem_shape *shape) {
   const double *rates = shape->rates[0] > 0 ? shape->rates : usual_rates;
   double device =
       shape->device_bytes < 10 ? shape->device_bytes * need_bytes(shape) : shape->device_bytes;
+  int steps = shape->steps > 1 ? shape->steps : 1;
   int count = 4 * shape->layers;
-  fprintf(file, "%d %d %.0f %.0f %.0f %.0f %.0f %.0f\n", count, tensor_count(shape), device,
-          shape->host_bytes, rates[0], rates[1], rates[2], rates[3]);
-  for (int k = 0; k < count; k++) {
-    bool forward = k < count / 2;
-    const struct half *half = &halves[forward ? k % 2 : (count - 1 - k) % 2];
+  fprintf(file, "%d %d %.0f %.0f %.0f %.0f %.0f %.0f\n", steps * count, steps * tensor_count(shape),
+          device, shape->host_bytes, rates[0], rates[1], rates[2], rates[3]);
+  for (int k = 0; k < steps * count; k++) {
+    const struct half *half = half_of(shape, k % count);
+    bool forward = k % count < count / 2;
     fprintf(file, "%.9g ",
             shape->cost * (forward ? half->forward_seconds : half->backward_seconds));
   }
   fprintf(file, "\n");
-  for (int k = 0; k < count; k++) {
-    fprintf(file, "%.0f ", halves[k < count / 2 ? k % 2 : (count - 1 - k) % 2].workset_bytes);
+  for (int k = 0; k < steps * count; k++) {
+    fprintf(file, "%.0f ", half_of(shape, k % count)->workset_bytes);
   }
   fprintf(file, "\n");
-  for (int p = 0; p < count / 2; p++) {
-    print_tensors(file, shape, p);
+  for (int i = 0; i < steps * count / 2; i++) {
+    print_tensors(file, shape, i / (count / 2) * count, i % (count / 2));
   }
   return close_text(file, &text);
 }

@@ -6,11 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A step of `layers` layers: attention and MLP forward, then both backward in reverse. */
+/* Steps of `layers` layers: attention and MLP forward, then both backward in reverse. */
 struct problem_shape {
   const char *name;
   int layers;
   int parts;           /* each tensor comes in so many */
+  int steps;           /* one after the other; 0: one */
   double device_bytes; /* where below 10: this part of what a step without moves needs */
   double host_bytes;
   double rates[4]; /* out, in, write, read; 0: 25, 25, 3, 6 GB/s */
