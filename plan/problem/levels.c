@@ -150,8 +150,8 @@ static mr_status search_parts(const struct mr_problem *problem,
     mr_problem_parts_destroy(parts);
     return status;
   }
-  int32_t different = 0;
-  for (int32_t i = 0; i < parts->count; i++) {
+  int32_t different = 1;
+  for (int32_t i = 1; i < parts->count; i++) {
     different += !mr_problem_parts_repeat(parts, i);
   }
   solution->seconds = 0;

@@ -26,7 +26,8 @@ void mr_problem_tree_fini(struct mr_problem_tree *tree) {
 }
 
 static void find_most(struct mr_problem_tree *tree, int32_t node) {
-  tree->most[node] = fmax(tree->most[2 * node], tree->most[2 * node + 1]) + tree->added[node];
+  int32_t child = 2 * node;
+  tree->most[node] = fmax(tree->most[child], tree->most[child + 1]) + tree->added[node];
 }
 
 void mr_problem_tree_fill(struct mr_problem_tree *tree, const double *values, int32_t count) {
