@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+/* Parts cost a little each, so the last one takes all that is left. */
+#define MOST_PARTS 1000
+
 /* Fills in first_segment and count: a part begins wherever nothing lies across. `across` counts, at
  * each boundary, the tensors that begin to lie across less those that no longer do. */
 static void find_parts(struct mr_problem_parts *parts, int32_t *across) {
@@ -19,7 +22,7 @@ static void find_parts(struct mr_problem_parts *parts, int32_t *across) {
   parts->count = 1;
   for (int32_t k = 1; k < problem->segment_count; k++) {
     alive += across[k];
-    if (alive == 0) {
+    if (alive == 0 && parts->count < MOST_PARTS) {
       parts->first_segment[parts->count++] = k;
     }
   }
