@@ -68,14 +68,15 @@ static void sort_members(struct mr_problem_parts *parts) {
   parts->first_member[parts->count] = problem->tensor_count;
 }
 
-/* A tensor of part i as its part sees it. */
+/* A tensor of part i as its part sees it; what is needed before it is made stays so. */
 static struct mr_problem_tensor seen_from_part(const struct mr_problem_parts *parts, int32_t i,
                                                int32_t member) {
   int32_t first = parts->first_segment[i];
   int32_t count = parts->first_segment[i + 1] - first;
   struct mr_problem_tensor tensor = parts->problem->tensors[parts->members[member]];
   tensor.p = tensor.p < first ? -1 : tensor.p - first;
-  tensor.g = tensor.g - first < count ? tensor.g - first : count;
+  tensor.g = tensor.g < first ? 0 : tensor.g - first;
+  tensor.g = tensor.g < count ? tensor.g : count;
   return tensor;
 }
 

@@ -164,6 +164,9 @@ static mr_status read_tensor(struct reader *reader, const struct mr_problem *pro
   if (status == MR_OK) {
     status = read_flag(reader, "a tensor's clean", &tensor->clean);
   }
+  if (tensor->start && !tensor->end) { /* it is on the host from the start, whatever p says */
+    tensor->p = -1;
+  }
   if (tensor->g < 0 || tensor->g == count) { /* no segment needs it: it lies there to the end */
     tensor->g = count;
     tensor->recompute_seconds = fmax(tensor->recompute_seconds, MR_PROBLEM_NO_RECOMPUTE);

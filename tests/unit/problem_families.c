@@ -141,7 +141,13 @@ static void print_random_tensor(FILE *file, struct mr_random *random, int segmen
   int g = p + 1 + (int)mr_random_below(random, (uint64_t)(segments - p));
   double recompute = mr_random_below(random, 2) == 0 ? 1e9 : draw(random, 2);
   int clean = mr_random_below(random, 6) == 0;
-  if (kind == 0) {
+  if (mr_random_below(random, 20) == 0) { /* any numbers that can be read */
+    int flags = (int)mr_random_below(random, 8);
+    p = (int)mr_random_below(random, (uint64_t)segments + 1) - 1;
+    g = (int)mr_random_below(random, (uint64_t)segments + 2) - 1;
+    fprintf(file, "%.9g %d %d %.9g %d %d %d\n", flags == 0 ? 0 : bytes, p, g, recompute, flags & 1,
+            flags / 2 & 1, flags / 4);
+  } else if (kind == 0) {
     g = (int)mr_random_below(random, (uint64_t)segments);
     fprintf(file, "%.9g -1 %d 1e9 1 0 0\n", bytes, g);
   } else if (kind == 1) {
