@@ -106,17 +106,19 @@ static bool read_lists(const json_t *root, struct mr_profile *profile) {
 static bool get_losses(const json_t *root, struct mr_profile *profile) {
   const struct {
     const char *key;
+    double least;
     double fallback;
     double *value;
-  } losses[] = {{"bind_seconds_per_page", 0, &profile->bind_seconds_per_page},
-                {"pace_beside_copy", 1, &profile->pace_beside_copy},
-                {"pace_beside_nvme", 1, &profile->pace_beside_nvme}};
+  } losses[] = {{"bind_seconds_per_page", 0, 0, &profile->bind_seconds_per_page},
+                {"pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy},
+                {"pace_beside_nvme", 1e-9, 1, &profile->pace_beside_nvme}};
   for (uint32_t i = 0; i < MR_COUNT_OF(losses); i++) {
-    *losses[i].value = losses[i].fallback;
-    if (json_object_get(root, losses[i].key) != NULL &&
-        (!get_rate(root, losses[i].key, losses[i].value) || *losses[i].value > 1)) {
+    const json_t *value = json_object_get(root, losses[i].key);
+    double number = value == NULL ? losses[i].fallback : json_number_value(value);
+    if ((value != NULL && !json_is_number(value)) || !(number >= losses[i].least && number <= 1)) {
       return false;
     }
+    *losses[i].value = number;
   }
   return true;
 }

@@ -48,6 +48,10 @@ static void a_profile_survives_its_file(void **state) {
   mr_profile_save(path, &example);
   assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
   assert_memory_equal(&other, &example, sizeof example);
+  example.bind_seconds_per_page = 0; /* as one from before it was measured is kept */
+  mr_profile_save(path, &example);
+  assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
+  assert_memory_equal(&other, &example, sizeof example);
   assert_int_equal(mr_profile_load(path, "another|2|2", &other), MR_INVALID);
   assert_int_equal(mr_profile_load("/nonexistent", example.machine, &other), MR_INVALID);
   char command[128];
