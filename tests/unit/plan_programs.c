@@ -140,7 +140,8 @@ static void add_update(struct mr_graph *graph, const struct layer *layer, uint32
     mr_tensor_id v = layer->states[2 * i + 1];
     mr_tensor_id inputs[] = {layer->weights[i], layer->gradients[i], m, v, MR_NO_TENSOR};
     mr_tensor_id outputs[] = {layer->weights[i], m, v, MR_NO_TENSOR};
-    graph->ops[plan_add_op(graph, inputs, outputs, 0)].flags |= MR_OP_HOST_CAPABLE;
+    mr_op_id op = plan_add_op(graph, inputs, outputs, 0); /* may move graph->ops */
+    graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
   }
 }
 
