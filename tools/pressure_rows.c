@@ -243,7 +243,9 @@ const char *pressure_row_share(const struct pressure *pressure, const struct pre
   double percent =
       100 * (double)pressure_row_bytes(pressure, row) / (double)pressure->footprint_bytes;
   double quarters = round(4 * percent) / 4;
-  bool listed = fabs(percent - quarters) < 0.01; /* budgets are rounded down to pages */
+  double asked = quarters / 100 * (double)pressure->footprint_bytes;
+  double less = asked - (double)pressure_row_bytes(pressure, row);
+  bool listed = less >= 0 && less < BUDGET_UNIT; /* budgets are rounded down */
   snprintf(share->text, sizeof share->text, listed ? "%g %%" : "%.1f %%",
            listed ? quarters : percent);
   return share->text;

@@ -37,8 +37,7 @@ struct child {
 struct reader {
   struct pressure_turn turn;
   uint32_t steps;
-  double warm_at; /* when the last step before the measured ones was over */
-  double last_at;
+  double seconds; /* of the steps after those that warm up */
   bool done;
 };
 
@@ -136,13 +135,12 @@ static double seconds_at(const json_t *object, const char *key) {
   return json_number_value(json_object_get(object, key));
 }
 
-static void read_step(struct reader *reader, const json_t *step, double now) {
+static void read_step(struct reader *reader, const json_t *step) {
   struct pressure_turn *turn = &reader->turn;
   reader->steps++;
-  if (reader->steps == PRESSURE_WARM_STEPS) {
-    reader->warm_at = now;
+  if (reader->steps > PRESSURE_WARM_STEPS) {
+    reader->seconds += seconds_at(step, "seconds");
   }
-  reader->last_at = now;
   turn->predicted_seconds = seconds_at(step, "predicted_seconds");
   turn->last_loss = seconds_at(step, "loss");
   const char *bound_by = json_string_value(json_object_get(step, "bound_by"));
@@ -172,12 +170,12 @@ static void read_done(struct reader *reader, const json_t *done) {
   reader->done = true;
 }
 
-static mr_status read_line(struct reader *reader, const char *line, size_t length, double now) {
+static mr_status read_line(struct reader *reader, const char *line, size_t length) {
   json_t *object = json_loadb(line, length, 0, NULL);
   const char *event = json_string_value(json_object_get(object, "event"));
   mr_status status = MR_OK;
   if (event != NULL && strcmp(event, "step") == 0) {
-    read_step(reader, object, now);
+    read_step(reader, object);
   } else if (event != NULL && strcmp(event, "done") == 0) {
     read_done(reader, object);
   } else if (event == NULL) {
@@ -191,13 +189,12 @@ static mr_status read_line(struct reader *reader, const char *line, size_t lengt
 
 /* Reads every whole line that has come and keeps the rest. */
 static mr_status read_lines(struct child *child, struct reader *reader) {
-  double now = mr_clock_seconds();
   char *line = child->line;
   char *end = line + child->length;
   mr_status status = MR_OK;
   for (char *stop = memchr(line, '\n', (size_t)(end - line)); stop != NULL && status == MR_OK;
        stop = memchr(line, '\n', (size_t)(end - line))) {
-    status = read_line(reader, line, (size_t)(stop - line), now);
+    status = read_line(reader, line, (size_t)(stop - line));
     line = stop + 1;
   }
   child->length = (uint32_t)(end - line);
@@ -260,7 +257,7 @@ mr_status pressure_turn_run(char *const *words, const volatile int *stop,
            reader.steps);
     return MR_IO;
   }
-  reader.turn.seconds = (reader.last_at - reader.warm_at) / (reader.steps - PRESSURE_WARM_STEPS);
+  reader.turn.seconds = reader.seconds / (reader.steps - PRESSURE_WARM_STEPS);
   *turn_out = reader.turn;
   return MR_OK;
 }
