@@ -7,6 +7,8 @@
 
 /* The smallest budget is found to within this part of it. */
 #define BUDGET_PRECISION 1e-9
+/* Problems so small are tried with all seeds at each budget, larger ones with what leaves most. */
+#define SEEDED_TENSORS 64
 
 void mr_problem_schedule_destroy(struct mr_problem_schedule *schedule) {
   if (schedule == NULL) {
@@ -46,38 +48,45 @@ static struct mr_problem_schedule *schedule_create(const struct mr_problem *prob
 }
 
 /* Whether the problem can be carried out at all with this device budget, and what must lie there at
- * the fullest point. */
+ * the fullest point where all that can leaves. */
 static mr_status try_budget(const struct mr_problem *problem, double device_bytes, bool *can_out,
                             double *load_bytes_out) {
   struct mr_problem trial = *problem;
   trial.device_bytes = device_bytes;
-  struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, &trial, true);
-  if (status != MR_OK) {
-    return status;
+  bool can = false;
+  double load_bytes = 0;
+  for (int bold = 1; bold >= 0 && !can; bold--) {
+    struct mr_problem_search search;
+    mr_status status = mr_problem_search_init(&search, &trial, bold == 1);
+    if (status != MR_OK) {
+      return status;
+    }
+    mr_problem_search_let_all_go(&search);
+    for (int32_t point = 0; point < 3 * (problem->segment_count + 1); point++) {
+      load_bytes = fmax(load_bytes, search.draft->load[point]);
+    }
+    if (search.best_seconds == INFINITY && problem->tensor_count <= SEEDED_TENSORS) {
+      mr_problem_search_seed(&search);
+    }
+    can = search.best_seconds < INFINITY;
+    mr_problem_search_fini(&search);
   }
-  mr_problem_search_let_all_go(&search);
-  *can_out = search.best_seconds < INFINITY;
-  *load_bytes_out = 0;
-  for (int32_t point = 0; point < 3 * (problem->segment_count + 1); point++) {
-    *load_bytes_out = fmax(*load_bytes_out, search.draft->load[point]);
-  }
-  mr_problem_search_fini(&search);
+  *can_out = can;
+  *load_bytes_out = load_bytes;
   return MR_OK;
 }
 
-/* The fullest point says what is enough; less may do where that point lasts no time. */
+/* The problem's own budget is too small; the fullest point says what is enough. Less may do where
+ * that point lasts no time. */
 static mr_status smallest_device(const struct mr_problem *problem, double *bytes_out) {
-  double low = 0;
+  double low = problem->device_bytes;
   double high = 0;
   bool can = false;
   for (int32_t k = 0; k < problem->segment_count; k++) {
     low = fmax(low, problem->workset_bytes[k]);
   }
   mr_status status = try_budget(problem, low, &can, &high);
-  if (can) {
-    high = low;
-  }
+  high = can ? low : high;
   while (status == MR_OK && high - low > high * BUDGET_PRECISION) {
     double load_bytes = 0;
     double middle = low + (high - low) / 2;

@@ -156,7 +156,9 @@ static void advance_compute(struct mr_problem_simulation *s) {
     if (s->running) {
       double bytes_after_end =
           s->device_bytes + s->draft->birth_bytes[next] - s->problem->workset_bytes[next - 1];
-      if (!can_start && bytes_after_end > s->device_limit) {
+      /* A pause in which what is needed next cannot all lie there would never end. */
+      bool may_pause = s->draft->load[mr_point_before(next)] <= s->device_limit;
+      if (!can_start && (bytes_after_end > s->device_limit || !may_pause)) {
         return;
       }
       end_segment(s);
