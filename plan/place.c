@@ -23,14 +23,6 @@ struct placement {
   struct mr_program_plan *best;
 };
 
-static uint64_t moved_bytes(const struct mr_program_plan *plan) {
-  uint64_t total = 0;
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    total += plan->moved_bytes[link];
-  }
-  return total;
-}
-
 static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   if (a->fits != b->fits) {
     return a->fits;
@@ -41,7 +33,7 @@ static bool is_better(const struct mr_program_plan *a, const struct mr_program_p
   if (fabs(a->step_seconds - b->step_seconds) > SAME_SECONDS * b->step_seconds) {
     return a->step_seconds < b->step_seconds;
   }
-  return moved_bytes(a) < moved_bytes(b);
+  return mr_program_plan_moved_bytes(a) < mr_program_plan_moved_bytes(b);
 }
 
 /* Plans with the trial's tensors on the host and keeps the plan where it is the best so far. */
@@ -107,7 +99,7 @@ static mr_status improve(struct placement *p) {
  * of no use all are. */
 static mr_status choose(struct placement *p) {
   mr_status status = mr_plan_make_placed(&p->problem, p->best);
-  bool moves = !p->best->fits || moved_bytes(p->best) > 0;
+  bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
   return status != MR_OK || !moves || p->best->useless ? status : improve(p);
 }
 

@@ -436,12 +436,16 @@ static mr_status refuse(struct maker *maker) {
   return status;
 }
 
-static bool moves_nothing(const struct mr_program_plan *plan) {
+uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan) {
   uint64_t bytes = 0;
-  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-    bytes += plan->moved_bytes[l];
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    bytes += plan->moved_bytes[link];
   }
-  return plan->fits && bytes == 0;
+  return bytes;
+}
+
+static bool moves_nothing(const struct mr_program_plan *plan) {
+  return plan->fits && mr_program_plan_moved_bytes(plan) == 0;
 }
 
 static mr_status make(struct maker *maker) {

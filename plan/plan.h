@@ -265,6 +265,9 @@ MR_CHECK_RESULT mr_status mr_program_plan_make(const struct mr_plan_problem *pro
                                                struct mr_program_plan **plan_out);
 void mr_program_plan_destroy(struct mr_program_plan *plan);
 
+/* What a step moves over all links. */
+uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
+
 /*
  * Checks a plan with code of its own: replays two steps symbolically in every order that the waits
  * allow (vector clocks) and proves that each op reads the bytes that the last writer in program

@@ -108,14 +108,6 @@ static mr_status make_layout(struct search *search, const struct candidate *cand
   }
 }
 
-static uint64_t moved_bytes(const struct mr_program_plan *layout) {
-  uint64_t total = 0;
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    total += layout->moved_bytes[link];
-  }
-  return total;
-}
-
 static bool better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   if (a->fits != b->fits) {
     return a->fits;
@@ -124,7 +116,8 @@ static bool better(const struct mr_program_plan *a, const struct mr_program_plan
     return a->smallest_device_bytes < b->smallest_device_bytes;
   }
   return a->step_seconds < b->step_seconds ||
-         (a->step_seconds == b->step_seconds && moved_bytes(a) < moved_bytes(b));
+         (a->step_seconds == b->step_seconds &&
+          mr_program_plan_moved_bytes(a) < mr_program_plan_moved_bytes(b));
 }
 
 /* Puts a candidate among the finalists where it is good enough, else ends it. */
@@ -172,7 +165,7 @@ static mr_status try_selected(struct search *search, bool recompute) {
   }
   mr_log(MR_LOG_DEBUG, "candidate %u: %s, %.4f s, %llu bytes moved", search->tried,
          candidate.layout->fits ? "fits" : "does not fit", candidate.layout->step_seconds,
-         (unsigned long long)moved_bytes(candidate.layout));
+         (unsigned long long)mr_program_plan_moved_bytes(candidate.layout));
   add_finalist(search, &candidate);
   return MR_OK;
 }
@@ -209,7 +202,9 @@ static mr_status try_budgets(struct search *search) {
     struct candidate *best = &search->finalists[0];
     struct candidate *candidate = &search->finalists[i];
     struct mr_program_plan *layout = NULL;
-    if (!best->layout->fits || !candidate->layout->fits || moved_bytes(best->layout) == 0) break;
+    if (!best->layout->fits || !candidate->layout->fits ||
+        mr_program_plan_moved_bytes(best->layout) == 0)
+      break;
     mr_status status = go_down(search, candidate, budgets, &layout);
     if (status != MR_OK) {
       return status;
@@ -246,7 +241,7 @@ static double select_blocks(struct search *search, uint32_t level, uint32_t deep
 static bool settled(const struct search *search) {
   const struct mr_program_plan *best = search->finalists[0].layout;
   bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
-  return best->fits && (any_will_do || moved_bytes(best) == 0);
+  return best->fits && (any_will_do || mr_program_plan_moved_bytes(best) == 0);
 }
 
 /* Tries a selection unless its ops alone already take longer than the best plan's whole step. */

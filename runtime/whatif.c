@@ -39,20 +39,12 @@ static mr_status ask_gain(const struct mr_plan *plan, const struct mr_plan_probl
   return status;
 }
 
-static bool moves_nothing(const struct mr_program_plan *layout) {
-  uint64_t bytes = 0;
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    bytes += layout->moved_bytes[link];
-  }
-  return bytes == 0;
-}
-
 static mr_status ask_more(const struct mr_plan *plan, mr_tier tier, uint64_t bytes,
                           struct mr_outcome *outcome_out) {
   struct mr_plan_problem problem = plan->problem;
   uint64_t *budget = &problem.budget_bytes[tier];
-  bool settled =
-      plan->layout->fits && moves_nothing(plan->layout) && plan->recomputed_op_count == 0;
+  bool settled = plan->layout->fits && mr_program_plan_moved_bytes(plan->layout) == 0 &&
+                 plan->recomputed_op_count == 0;
   *outcome_out = (struct mr_outcome){0};
   /* The speed of a drive that is not in use is not known; what has no limit cannot grow. */
   if (settled || (tier == MR_TIER_NVME && *budget == 0) || !mr_add_u64(*budget, bytes, budget)) {
