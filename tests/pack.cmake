@@ -4,4 +4,4 @@ memrun_unit_test(pack)
 target_compile_definitions(test_unit_pack PRIVATE
   PACK_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data/layout")
 memrun_unit_test(pack_faults)
-target_link_options(test_unit_pack_faults PRIVATE -Wl,--wrap=calloc,--wrap=realloc)
+memrun_failing_memory(pack_faults)

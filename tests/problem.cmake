@@ -6,7 +6,7 @@ target_compile_definitions(test_unit_problem PRIVATE
   PROBLEM_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data/plan")
 
 memrun_unit_test(problem_faults unit/problem_families.c)
-target_link_options(test_unit_problem_faults PRIVATE -Wl,--wrap=calloc)
+memrun_failing_memory(problem_faults)
 
 add_executable(test_model_problem model/problem_model.c model/problem_optimum.c
   unit/problem_families.c unit/problem_replay.c)

@@ -5,39 +5,13 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "plan/pack/pack.h"
+#include "unit/failing_memory.h"
 
-#define BUFFERS       40u
-#define MOST_FAILURES 1000u
-
-/* The linker puts these before the library's functions (--wrap). */
-void *__real_calloc(size_t count, size_t bytes);  /* NOLINT(bugprone-reserved-identifier) */
-void *__real_realloc(void *memory, size_t bytes); /* NOLINT(bugprone-reserved-identifier) */
-void *__wrap_calloc(size_t count, size_t bytes);  /* NOLINT(bugprone-reserved-identifier) */
-void *__wrap_realloc(void *memory, size_t bytes); /* NOLINT(bugprone-reserved-identifier) */
-
-static int64_t before_failure = -1; /* allocations that still succeed; below 0: all */
-
-static bool fails(void) {
-  return before_failure >= 0 && before_failure-- == 0;
-}
-
-void *__wrap_calloc(size_t count, size_t bytes) { /* NOLINT(bugprone-reserved-identifier) */
-  return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes) { /* NOLINT(bugprone-reserved-identifier) */
-  return fails() ? NULL : __real_realloc(memory, bytes);
-}
-
-static void no_log(void *context, mr_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  (void)line;
-}
+#define BUFFERS 40u
 
 static void fill(struct mr_pack_buffer *buffers) {
   struct mr_random random;
@@ -47,6 +21,12 @@ static void fill(struct mr_pack_buffer *buffers) {
     buffers[i].upper = buffers[i].lower + 1 + mr_random_below(&random, 20);
     buffers[i].size_bytes = 1 + mr_random_below(&random, 100);
   }
+}
+
+static mr_status solve(void *context) {
+  uint64_t offsets[BUFFERS];
+  struct mr_pack_result result;
+  return mr_pack_solve(context, offsets, &result);
 }
 
 static void each_allocation_may_fail(void **state) {
@@ -61,38 +41,24 @@ static void each_allocation_may_fail(void **state) {
   problem.search_tries = 5000;
   assert_int_equal(mr_pack_solve(&problem, offsets, &result), MR_OK);
   assert_true(result.tries > 0);
-  mr_log_configure(no_log, NULL, MR_LOG_ERROR);
-  uint32_t failures = 0;
-  mr_status status = MR_NO_MEMORY;
-  while (status == MR_NO_MEMORY && failures < MOST_FAILURES) {
-    before_failure = failures++;
-    status = mr_pack_solve(&problem, offsets, &result);
-  }
-  before_failure = -1;
-  mr_log_configure(NULL, NULL, MR_LOG_WARN);
-  assert_int_equal(status, MR_OK);
-  assert_true(failures > 10);
+  assert_true(failing_memory_each(solve, &problem) > 10);
+}
+
+static mr_status read_table(void *context) {
+  char *text = context;
+  FILE *file = fmemopen(text, strlen(text), "r");
+  assert_non_null(file);
+  struct mr_pack_table table;
+  mr_status status = mr_pack_table_read(&table, file, "text");
+  mr_pack_table_fini(&table);
+  fclose(file);
+  return status;
 }
 
 static void tables_survive_too(void **state) {
   (void)state;
-  static char text[] = "id,lower,upper,size\na,0,4,8\nb,3,6,8\nc,4,6,8\n";
-  mr_log_configure(no_log, NULL, MR_LOG_ERROR);
-  uint32_t failures = 0;
-  mr_status status = MR_NO_MEMORY;
-  while (status == MR_NO_MEMORY && failures < MOST_FAILURES) {
-    struct mr_pack_table table;
-    FILE *file = fmemopen(text, sizeof text - 1, "r");
-    assert_non_null(file);
-    before_failure = failures++;
-    status = mr_pack_table_read(&table, file, "text");
-    before_failure = -1;
-    mr_pack_table_fini(&table);
-    fclose(file);
-  }
-  mr_log_configure(NULL, NULL, MR_LOG_WARN);
-  assert_int_equal(status, MR_OK);
-  assert_true(failures > 2);
+  char text[] = "id,lower,upper,size\na,0,4,8\nb,3,6,8\nc,4,6,8\n";
+  assert_true(failing_memory_each(read_table, text) > 2);
 }
 
 int main(void) {

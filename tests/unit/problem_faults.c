@@ -10,28 +10,11 @@
 
 #include "base/base.h"
 #include "plan/problem/problem.h"
+#include "unit/failing_memory.h"
 #include "unit/problem_families.h"
 
-#define MOST_FAILURES 1000u
-
-/* The linker puts this before the library's function (--wrap). */
-void *__real_calloc(size_t count, size_t bytes); /* NOLINT(bugprone-reserved-identifier) */
-void *__wrap_calloc(size_t count, size_t bytes); /* NOLINT(bugprone-reserved-identifier) */
-
-static int64_t before_failure = -1; /* allocations that still succeed; below 0: all */
-
-void *__wrap_calloc(size_t count, size_t bytes) { /* NOLINT(bugprone-reserved-identifier) */
-  bool fails = before_failure >= 0 && before_failure-- == 0;
-  return fails ? NULL : __real_calloc(count, bytes);
-}
-
-static void no_log(void *context, mr_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  (void)line;
-}
-
-static mr_status read_and_plan(const char *text) {
+static mr_status read_and_plan(void *context) {
+  const char *text = context;
   struct mr_problem *problem = NULL;
   struct mr_problem_schedule *schedule = NULL;
   mr_status status = mr_problem_parse(text, strlen(text), "test", &problem);
@@ -44,25 +27,6 @@ static mr_status read_and_plan(const char *text) {
   return status;
 }
 
-/* Fails the first allocation, the second, and so on, until planning asks for no more. */
-static uint32_t fail_each(char *text) {
-  mr_log_configure(no_log, NULL, MR_LOG_ERROR);
-  uint32_t n = 0;
-  for (; n < MOST_FAILURES; n++) {
-    before_failure = n;
-    mr_status status = read_and_plan(text);
-    bool through = before_failure >= 0;
-    before_failure = -1;
-    assert_int_equal(status, through ? MR_OK : MR_NO_MEMORY);
-    if (through) {
-      break;
-    }
-  }
-  mr_log_configure(NULL, NULL, MR_LOG_ERROR);
-  free(text);
-  return n;
-}
-
 /* All fits, so that the search ends at once; the many tensors are merged first. */
 static void a_large_problem(void **state) {
   (void)state;
@@ -72,14 +36,16 @@ static void a_large_problem(void **state) {
                                       .device_bytes = 1e12,
                                       .host_bytes = 1e12,
                                       .cost = 1};
-  assert_in_range(fail_each(problem_from_shape(&shape)), 60, MOST_FAILURES - 1);
+  char *text = problem_from_shape(&shape);
+  assert_true(failing_memory_each(read_and_plan, text) >= 60);
+  free(text);
 }
 
 /* A search of the smallest budget. */
 static void a_problem_that_does_not_fit(void **state) {
   (void)state;
-  char *text = strdup("2 1 3 10 1 1 1 1\n1 1\n4 4\n3 0 1 1e9 0 0 0\n");
-  assert_in_range(fail_each(text), 60, MOST_FAILURES - 1);
+  char text[] = "2 1 3 10 1 1 1 1\n1 1\n4 4\n3 0 1 1e9 0 0 0\n";
+  assert_true(failing_memory_each(read_and_plan, text) >= 60);
 }
 
 int main(void) {

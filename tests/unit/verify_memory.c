@@ -2,7 +2,7 @@
 /*
  * The n-th allocation fails, for every n: the graph's copies, the menu, the pass and the verifier
  * pass the failure up, leave nothing behind (the sanitizer's leak check sees it) and work the next
- * time. The linker hands calls of calloc, realloc and strdup to the functions here.
+ * time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,36 +16,7 @@
 #include "model/program.h"
 #include "plan/plan.h"
 #include "recompute/recompute.h"
-
-#define MOST_ALLOCATIONS 20000u
-
-/* The linker chose these names. NOLINTBEGIN(bugprone-reserved-identifier) */
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *data, size_t bytes);
-char *__real_strdup(const char *text);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *data, size_t bytes);
-char *__wrap_strdup(const char *text);
-/* NOLINTEND(bugprone-reserved-identifier) */
-
-static uint32_t fail_at; /* 0: never */
-static uint32_t allocations;
-
-static bool fails(void) {
-  return fail_at != 0 && ++allocations == fail_at;
-}
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-  return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *data, size_t bytes) {
-  return fails() ? NULL : __real_realloc(data, bytes);
-}
-
-char *__wrap_strdup(const char *text) {
-  return fails() ? NULL : __real_strdup(text);
-}
+#include "unit/failing_memory.h"
 
 struct world {
   struct mr_graph *graph;
@@ -56,7 +27,8 @@ struct world {
   struct mr_program_plan *plan;
 };
 
-static mr_status copy_tensors(struct world *world) {
+static mr_status copy_tensors(void *context) {
+  const struct world *world = context;
   struct mr_graph *copy = NULL;
   mr_status status = mr_graph_copy_tensors(world->graph, &copy);
   if (status == MR_OK) {
@@ -65,7 +37,8 @@ static mr_status copy_tensors(struct world *world) {
   return status;
 }
 
-static mr_status list_accesses(struct world *world) {
+static mr_status list_accesses(void *context) {
+  const struct world *world = context;
   struct mr_liveness liveness;
   mr_status status = mr_liveness_init(&liveness, world->graph);
   if (status == MR_OK) {
@@ -74,7 +47,8 @@ static mr_status list_accesses(struct world *world) {
   return status;
 }
 
-static mr_status make_menu(struct world *world) {
+static mr_status make_menu(void *context) {
+  const struct world *world = context;
   struct mr_recompute_menu menu;
   mr_status status = mr_recompute_menu_init(&menu, world->graph, world->seconds);
   if (status == MR_OK) {
@@ -83,7 +57,8 @@ static mr_status make_menu(struct world *world) {
   return status;
 }
 
-static mr_status apply_menu(struct world *world) {
+static mr_status apply_menu(void *context) {
+  const struct world *world = context;
   struct mr_graph *program = NULL;
   mr_status status = mr_recompute_apply(&world->menu, world->graph, world->selected, &program);
   if (status == MR_OK) {
@@ -92,7 +67,8 @@ static mr_status apply_menu(struct world *world) {
   return status;
 }
 
-static mr_status verify(struct world *world) {
+static mr_status verify(void *context) {
+  const struct world *world = context;
   return mr_program_plan_verify(&world->problem, world->plan);
 }
 
@@ -130,17 +106,11 @@ static void world_free(struct world *world) {
   mr_graph_destroy(world->graph);
 }
 
-static void count_line(void *context, mr_log_level level, const char *line) {
-  (void)level;
-  (void)line;
-  ++*(uint32_t *)context;
-}
-
 static void every_failure_goes_up(void **state) {
   (void)state;
   static const struct {
     const char *name;
-    mr_status (*run)(struct world *world);
+    mr_status (*run)(void *world);
   } cases[] = {{"copy", copy_tensors},
                {"accesses", list_accesses},
                {"menu", make_menu},
@@ -149,22 +119,9 @@ static void every_failure_goes_up(void **state) {
   struct world world;
   world_make(&world);
   for (size_t i = 0; i < MR_COUNT_OF(cases); i++) {
-    uint32_t lines = 0;
-    mr_status status = MR_NO_MEMORY;
-    mr_log_configure(count_line, &lines, MR_LOG_ERROR);
-    uint32_t n = 0;
-    while (status != MR_OK && n < MOST_ALLOCATIONS) {
-      fail_at = ++n;
-      allocations = 0;
-      lines = 0;
-      status = cases[i].run(&world);
-      fail_at = 0;
-      assert_true(status == MR_OK || (status == MR_NO_MEMORY && lines == 1));
-    }
-    mr_log_configure(NULL, NULL, MR_LOG_INFO);
-    print_message("%s: %u allocations\n", cases[i].name, n - 1);
-    assert_int_equal(status, MR_OK);
-    assert_true(n > 1);
+    uint32_t failures = failing_memory_each(cases[i].run, &world);
+    print_message("%s: %u allocations\n", cases[i].name, failures);
+    assert_true(failures > 0);
   }
   world_free(&world);
 }
