@@ -8,6 +8,6 @@ function(memrun_train_test name)
 endfunction()
 
 memrun_train_test(train unit/train_naive.c)
-memrun_train_test(train_data)
-memrun_train_test(train_safetensors)
+memrun_train_test(train_data unit/train_file.c)
+memrun_train_test(train_safetensors unit/train_file.c)
 memrun_train_test(train_checkpoint)

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "model/problem_optimum.h"
+#include "model/require.h"
 #include "plan/problem/lp.h"
 #include "unit/problem_families.h"
 
@@ -25,15 +26,6 @@
 #define FEW_POINTS 3
 /* The mean of the solver's bounds over the optimum is at least this, or the bound says little. */
 #define LEAST_RATIO 0.85
-
-#define REQUIRE(condition)                                                                         \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(stderr, "%s:%d: does not hold: %s\nseed %llu:\n%s", __FILE__, __LINE__, #condition,  \
-              (unsigned long long)seed, text);                                                     \
-      exit(1);                                                                                     \
-    }                                                                                              \
-  } while (0)
 
 struct tally {
   int problems;

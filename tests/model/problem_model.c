@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "model/problem_optimum.h"
+#include "model/require.h"
 #include "unit/problem_families.h"
 #include "unit/problem_replay.h"
 
@@ -21,15 +22,6 @@
  * the mean excess over the optimum is below this. */
 #define LEAST_OPTIMAL 0.99
 #define MOST_EXCESS   0.005
-
-#define REQUIRE(condition)                                                                         \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(stderr, "%s:%d: does not hold: %s\nseed %llu:\n%s", __FILE__, __LINE__, #condition,  \
-              (unsigned long long)seed, text);                                                     \
-      exit(1);                                                                                     \
-    }                                                                                              \
-  } while (0)
 
 struct tally {
   int planned;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of the allocator, one of which fails. */
 #include "unit/failing_memory.h"
 
 #include <setjmp.h>

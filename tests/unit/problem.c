@@ -121,22 +121,10 @@ static void what_cannot_hide_is_waited_for(void **state) {
   mr_problem_destroy(problem);
 }
 
-static char *read_data(const char *name) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/%s", PROBLEM_DATA, name);
-  FILE *file = fopen(path, "re");
-  assert_non_null(file);
-  char *text = calloc(1, 1 << 20);
-  assert_non_null(text);
-  assert_true(fread(text, 1, (1 << 20) - 1, file) > 0);
-  fclose(file);
-  return text;
-}
-
 static void given_problems_are_near_their_bounds(void **state) {
   (void)state;
-  assert_true(plan_gap("i16a", read_data("i16a.txt")) <= 0.1);
-  assert_true(plan_gap("s32", read_data("s32.txt")) <= 0.1);
+  assert_true(plan_gap("i16a", problem_from_file(PROBLEM_DATA "/i16a.txt")) <= 0.1);
+  assert_true(plan_gap("s32", problem_from_file(PROBLEM_DATA "/s32.txt")) <= 0.1);
 }
 
 /* The gaps are to the planner's own bound. Where links and compute bind by turns, what is above 0.2

@@ -8,6 +8,8 @@
 
 #include "base/base.h"
 
+#define MOST_FILE_BYTES ((size_t)1 << 20)
+
 struct part {
   double bytes;
   double recompute_seconds; /* 0: cannot be */
@@ -98,6 +100,17 @@ static void print_tensors(FILE *file, const struct problem_shape *shape, int bas
 static const struct half *half_of(const struct problem_shape *shape, int k) {
   int count = 4 * shape->layers;
   return &halves[k < count / 2 ? k % 2 : (count - 1 - k) % 2];
+}
+
+char *problem_from_file(const char *path) {
+  FILE *file = fopen(path, "re");
+  char *text = calloc(1, MOST_FILE_BYTES);
+  if (file == NULL || text == NULL || fread(text, 1, MOST_FILE_BYTES - 1, file) == 0) {
+    perror(path);
+    abort();
+  }
+  fclose(file);
+  return text;
 }
 
 char *problem_from_shape(const struct problem_shape *shape) {

@@ -22,6 +22,9 @@ struct problem_shape {
   bool clean;
 };
 
+/* The text of a file of less than 1 MiB, to be freed. Ends the test where it cannot be read. */
+char *problem_from_file(const char *path);
+
 /* The text of a problem, to be freed. */
 char *problem_from_shape(const struct problem_shape *shape);
 

@@ -37,27 +37,15 @@ static double lp_seconds(const struct mr_problem *problem, const struct mr_lp_li
   return seconds;
 }
 
-static char *read_data(const char *name) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/%s", PROBLEM_DATA, name);
-  FILE *file = fopen(path, "re");
-  assert_non_null(file);
-  char *text = calloc(1, 1 << 20);
-  assert_non_null(text);
-  assert_true(fread(text, 1, (1 << 20) - 1, file) > 0);
-  fclose(file);
-  return text;
-}
-
 /* The best bounds that are known of the two problems, from other solvers. */
 static void given_problems_reach_their_best_bounds(void **state) {
   (void)state;
   static const struct {
-    const char *name;
+    const char *path;
     double seconds;
-  } given[] = {{"i16a.txt", 1.303677}, {"s32.txt", 4.667565}};
+  } given[] = {{PROBLEM_DATA "/i16a.txt", 1.303677}, {PROBLEM_DATA "/s32.txt", 4.667565}};
   for (size_t i = 0; i < MR_COUNT_OF(given); i++) {
-    struct mr_problem *problem = parse(read_data(given[i].name));
+    struct mr_problem *problem = parse(problem_from_file(given[i].path));
     for (const struct mr_lp_library *library = mr_lp_libraries; library->name != NULL; library++) {
       if (library->is_here()) {
         assert_true(fabs(lp_seconds(problem, library) - given[i].seconds) <= 1e-5);
@@ -126,7 +114,7 @@ static void it_lies_between_the_cut_bound_and_a_schedule(void **state) {
 /* Fewer points give less, never more; none leaves what compute alone takes. */
 static void fewer_points_give_less(void **state) {
   (void)state;
-  struct mr_problem *problem = parse(read_data("i16a.txt"));
+  struct mr_problem *problem = parse(problem_from_file(PROBLEM_DATA "/i16a.txt"));
   struct mr_lp_library library = *mr_lp_library_find();
   double whole = lp_seconds(problem, &library);
   double compute = 0;

@@ -17,39 +17,14 @@
 #include "train/common.h"
 #include "train/data.h"
 #include "train/markov.h"
+#include "unit/train_file.h"
 
 #define BATCH  2u
 #define SEQ    5u
 #define WINDOW (BATCH * SEQ)
 
-static char path[64];
-
-static int lines; /* errors logged since the test began */
-
-static void count_line(void *context, mr_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  (void)line;
-  lines++;
-}
-
-static int begin(void **state) {
-  (void)state;
-  snprintf(path, sizeof path, "/tmp/memrun-data-%ld", (long)getpid());
-  lines = 0;
-  mr_log_configure(count_line, NULL, MR_LOG_ERROR);
-  return 0;
-}
-
-static int end(void **state) {
-  (void)state;
-  unlink(path);
-  mr_log_configure(NULL, NULL, MR_LOG_INFO);
-  return 0;
-}
-
 static void write_file(const void *data, size_t bytes) {
-  FILE *file = fopen(path, "we");
+  FILE *file = fopen(train_file_path, "we");
   assert_non_null(file);
   assert_int_equal(fwrite(data, 1, bytes, file), bytes);
   assert_int_equal(fclose(file), 0);
@@ -59,7 +34,7 @@ static void write_file(const void *data, size_t bytes) {
 static void write_bin(uint32_t magic, uint32_t version, uint32_t count, const uint16_t *tokens,
                       uint32_t present) {
   uint32_t header[256] = {magic, version, count};
-  FILE *file = fopen(path, "we");
+  FILE *file = fopen(train_file_path, "we");
   assert_non_null(file);
   assert_int_equal(fwrite(header, sizeof header, 1, file), 1);
   assert_int_equal(fwrite(tokens, sizeof *tokens, present, file), present);
@@ -67,7 +42,7 @@ static void write_bin(uint32_t magic, uint32_t version, uint32_t count, const ui
 }
 
 static struct data_options options_for(uint32_t vocab, bool shuffle) {
-  return (struct data_options){.path = path,
+  return (struct data_options){.path = train_file_path,
                                .vocab = vocab,
                                .batch = BATCH,
                                .seq = SEQ,
@@ -152,11 +127,11 @@ static void bad_files_are_refused(void **state) {
   write_file("a text of some length", 21);
   options.vocab = 255;
   assert_int_equal(data_open(&options, &source), MR_INVALID);
-  unlink(path);
+  unlink(train_file_path);
   assert_int_equal(data_open(&options, &source), MR_IO);
   options.path = "/tmp";
   assert_int_equal(data_open(&options, &source), MR_INVALID);
-  assert_int_equal(lines, 10);
+  assert_int_equal(train_file_errors, 10);
 }
 
 /* Tokens that the job will not read are nobody's business. */
@@ -301,7 +276,7 @@ static void markov_windows_repeat(void **state) {
   data_close(source);
 }
 
-#define DATA_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define DATA_TEST(name) cmocka_unit_test_setup_teardown(name, train_file_begin, train_file_end)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -13,31 +13,7 @@
 
 #include "train/common.h"
 #include "train/safetensors.h"
-
-static char path[64];
-static int lines; /* errors logged since the test began */
-
-static void count_line(void *context, mr_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  (void)line;
-  lines++;
-}
-
-static int begin(void **state) {
-  (void)state;
-  snprintf(path, sizeof path, "/tmp/memrun-safetensors-%ld", (long)getpid());
-  lines = 0;
-  mr_log_configure(count_line, NULL, MR_LOG_ERROR);
-  return 0;
-}
-
-static int end(void **state) {
-  (void)state;
-  unlink(path);
-  mr_log_configure(NULL, NULL, MR_LOG_INFO);
-  return 0;
-}
+#include "unit/train_file.h"
 
 static void files_are_read_back(void **state) {
   (void)state;
@@ -48,7 +24,7 @@ static void files_are_read_back(void **state) {
     data[i] = (float)i * 0.37f - 3;
   }
   struct safetensors_writer writer;
-  assert_int_equal(safetensors_create(path, tensors, 3, &writer), MR_OK);
+  assert_int_equal(safetensors_create(train_file_path, tensors, 3, &writer), MR_OK);
   assert_int_equal(safetensors_append(&writer, data, 10), MR_OK);
   assert_int_equal(safetensors_append(&writer, data + 10, 13), MR_OK);
   uint64_t bytes = writer.offset;
@@ -56,14 +32,14 @@ static void files_are_read_back(void **state) {
   assert_int_equal(safetensors_finish(&writer), MR_OK);
 
   unsigned char whole[1024];
-  FILE *file = fopen(path, "re");
+  FILE *file = fopen(train_file_path, "re");
   assert_non_null(file);
   assert_int_equal(fread(whole, 1, sizeof whole, file), bytes);
   fclose(file);
   assert_int_equal(train_crc32c(0, whole, bytes), crc);
 
   struct safetensors_file read;
-  assert_int_equal(safetensors_open(path, &read), MR_OK);
+  assert_int_equal(safetensors_open(train_file_path, &read), MR_OK);
   assert_int_equal(read.header.entry_count, 3);
   float found[15];
   const struct safetensors_entry *entry = safetensors_find(&read.header, "a.weight");
@@ -79,11 +55,11 @@ static void files_are_read_back(void **state) {
   assert_null(safetensors_find(&read.header, "a.weigh"));
   safetensors_close(&read);
   /* a file that is there is never written over */
-  assert_int_equal(safetensors_create(path, tensors, 3, &writer), MR_IO);
+  assert_int_equal(safetensors_create(train_file_path, tensors, 3, &writer), MR_IO);
 }
 
 static void write_raw(const char *header, uint64_t length, const void *data, size_t bytes) {
-  FILE *file = fopen(path, "we");
+  FILE *file = fopen(train_file_path, "we");
   assert_non_null(file);
   for (uint32_t i = 0; i < 8; i++) {
     assert_true(fputc((int)(length >> (8 * i) & 0xff), file) != EOF);
@@ -112,7 +88,7 @@ static void halves_become_floats(void **state) {
   }
   write_raw(header, strlen(header), data, sizeof data);
   struct safetensors_file file;
-  assert_int_equal(safetensors_open(path, &file), MR_OK);
+  assert_int_equal(safetensors_open(train_file_path, &file), MR_OK);
   float found[12];
   assert_int_equal(safetensors_read(&file, safetensors_find(&file.header, "h"), 0, 12, found),
                    MR_OK);
@@ -171,11 +147,11 @@ static void hostile_headers_are_refused(void **state) {
   uint32_t count = sizeof hostile / sizeof hostile[0];
   for (uint32_t i = 0; i < count; i++) {
     write_raw(hostile[i], strlen(hostile[i]), "12345678", 8);
-    mr_status status = safetensors_open(path, &file);
+    mr_status status = safetensors_open(train_file_path, &file);
     if (status != MR_CORRUPT) {
       fail_msg("%s gave %s", hostile[i], mr_status_name(status));
     }
-    assert_int_equal(lines, i + 1);
+    assert_int_equal(train_file_errors, i + 1);
   }
 }
 
@@ -187,20 +163,20 @@ static void hostile_lengths_are_refused(void **state) {
   struct safetensors_file file;
   for (uint32_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
     write_raw(header, lengths[i], "12345678", 8);
-    assert_int_equal(safetensors_open(path, &file), MR_CORRUPT);
+    assert_int_equal(safetensors_open(train_file_path, &file), MR_CORRUPT);
   }
   write_raw(header, sizeof header - 1, "12345678", 8);
-  assert_int_equal(safetensors_open(path, &file), MR_OK);
+  assert_int_equal(safetensors_open(train_file_path, &file), MR_OK);
   safetensors_close(&file);
-  assert_int_equal(truncate(path, 5), 0);
-  assert_int_equal(safetensors_open(path, &file), MR_CORRUPT);
-  assert_int_equal(truncate(path, 0), 0);
-  assert_int_equal(safetensors_open(path, &file), MR_CORRUPT);
-  unlink(path);
-  assert_int_equal(safetensors_open(path, &file), MR_IO);
+  assert_int_equal(truncate(train_file_path, 5), 0);
+  assert_int_equal(safetensors_open(train_file_path, &file), MR_CORRUPT);
+  assert_int_equal(truncate(train_file_path, 0), 0);
+  assert_int_equal(safetensors_open(train_file_path, &file), MR_CORRUPT);
+  unlink(train_file_path);
+  assert_int_equal(safetensors_open(train_file_path, &file), MR_IO);
 }
 
-#define FILE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define FILE_TEST(name) cmocka_unit_test_setup_teardown(name, train_file_begin, train_file_end)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
