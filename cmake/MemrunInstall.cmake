@@ -4,6 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 set(memrun_public_headers
+  include/memrun/cuda.h
   include/memrun/graph.h
   include/memrun/memrun.h
   include/memrun/run.h

@@ -55,7 +55,8 @@ typedef enum mr_role {
 
 typedef enum mr_backend {
   MR_BACKEND_CPU = 0,
-  MR_BACKEND_COUNT = 1,
+  MR_BACKEND_CUDA = 1,
+  MR_BACKEND_COUNT = 2,
 } mr_backend;
 
 enum {
@@ -80,6 +81,10 @@ typedef enum mr_step_mode {
  * device (or on the host: MR_OP_HOST_CAPABLE), 64-byte aligned and valid during the call alone; an
  * in-place tensor has the same address in both. `scratch` has scratch_bytes bytes of undefined
  * content, 64-byte aligned, NULL where none was asked for.
+ *
+ * A callback for MR_BACKEND_CUDA gets device addresses, which the processor cannot read, and no
+ * team: it enqueues its work on `stream` (a CUstream, in the context that is the thread's) and
+ * returns without waiting. `stream` is NULL for MR_BACKEND_CPU.
  */
 struct mr_op_call {
   const void *attributes;
@@ -88,6 +93,7 @@ struct mr_op_call {
   void *scratch;
   struct mr_team *team;
   mr_step_mode mode;
+  void *stream;
 };
 
 /* Runs the op. A status other than MR_OK ends the run with that status; the callback logs the

@@ -3,6 +3,7 @@
 #ifndef MEMRUN_MEMRUN_H
 #define MEMRUN_MEMRUN_H
 
+#include <memrun/cuda.h>
 #include <memrun/graph.h>
 #include <memrun/run.h>
 #include <memrun/status.h>
