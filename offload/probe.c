@@ -103,7 +103,7 @@ static mr_status run_directions(struct measure *measure, const bool *modes) {
   static const mr_store_mode mode_of[MODES] = {MR_STORE_STAGED, MR_STORE_DIRECT};
   for (uint32_t i = 0; i < measure->rounds; i++) {
     for (int mode = 0; mode < MODES; mode++) {
-      atomic_store(&measure->store->mode, mode_of[mode]);
+      mr_store_set_mode(measure->store, mode_of[mode]);
       for (int kind = READ; kind < MIXED && modes[mode]; kind++) {
         double cpu_start = cpu_clock_seconds();
         mr_status status = run_kind(measure, kind, &measure->seconds[mode][kind][i]);
@@ -120,7 +120,7 @@ static mr_status run_directions(struct measure *measure, const bool *modes) {
 /* Both directions together, in the mode that was chosen. */
 static mr_status run_mixed(struct measure *measure, struct mr_store_rates *rates) {
   double seconds[ROUNDS_MOST];
-  atomic_store(&measure->store->mode, rates->mode);
+  mr_store_set_mode(measure->store, rates->mode);
   for (uint32_t i = 0; i < measure->rounds; i++) {
     mr_status status = run_kind(measure, MIXED, &seconds[i]);
     if (status != MR_OK) {

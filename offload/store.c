@@ -268,8 +268,13 @@ static void init_locks(struct mr_store *store) {
   pthread_condattr_destroy(&monotonic);
 }
 
+void mr_store_set_mode(struct mr_store *store, mr_store_mode mode) {
+  MR_ASSERT(mode != MR_STORE_PROBE);
+  atomic_store(&store->mode, mode);
+}
+
 static void choose_mode(struct mr_store *store, const struct mr_store_options *options) {
-  atomic_store(&store->mode, options->mode == MR_STORE_PROBE ? MR_STORE_STAGED : options->mode);
+  mr_store_set_mode(store, options->mode == MR_STORE_PROBE ? MR_STORE_STAGED : options->mode);
   uint64_t least = CREATE_PROBE_SPAN_LEAST;
   if (options->mode != MR_STORE_PROBE || options->capacity_bytes < least ||
       store->faults.rule_count > 0) {
@@ -277,7 +282,7 @@ static void choose_mode(struct mr_store *store, const struct mr_store_options *o
   }
   struct mr_store_rates rates;
   if (mr_store_measure(store, options, CREATE_PROBE_BYTES, &rates) == MR_OK) {
-    atomic_store(&store->mode, rates.mode);
+    mr_store_set_mode(store, rates.mode);
   }
   atomic_store(&store->read_bytes, 0);
   atomic_store(&store->written_bytes, 0);

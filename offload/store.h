@@ -151,6 +151,9 @@ void mr_store_submit(struct mr_store *store, struct mr_store_request *request);
  */
 void mr_store_submit_pool(struct mr_store *store, struct mr_store_request *request);
 
+/* For measuring: changes the mode, not to MR_STORE_PROBE, while no request is under way. */
+void mr_store_set_mode(struct mr_store *store, mr_store_mode mode);
+
 /* Gives what is still queued of a request (a prefetch, or a write that a demand read waits for) the
  * class MR_IO_DEMAND. The request may be finishing meanwhile; its memory must be valid. */
 void mr_store_promote(struct mr_store *store, struct mr_store_request *request);
