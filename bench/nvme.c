@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store against fio on the same blocks: rounds of 1 GiB in turns, so that whatever disturbs the
- * machine meets both, and the median of the paired ratios. fio runs io_uring at a depth of 16 with
- * 512 KiB transfers, fixed buffers in huge pages and registered files. It works on the store's own
- * file, because the places of a virtual disk differ (fio alone wrote 3.8 GB/s to one file and 5.2
- * to another beside it): the first half is read, the second written, and read by fio's mixed
- * rounds. Tensors are staged, direct, or split: read directly and written through the pool. Then
- * the latency of demand reads with and without write-back going on. bench/nvme.sh prepares the
- * machine and keeps the output.
+ * The store against fio on the same blocks: 1 GiB each in turns. fio runs io_uring at a depth of 16
+ * with 512 KiB transfers, fixed buffers in huge pages and registered files. It works on the store's
+ * own file, because the places of a virtual disk differ (fio alone wrote 3.8 GB/s to one file and
+ * 5.2 to another beside it): the first half is read, the second written, and read by fio's mixed
+ * rounds. Such a disk also changes its rate by a third from second to second, so each run of the
+ * store is set beside the fio just before it and the one just after: the ratio is to their
+ * geometric mean, and fio is set beside itself in the same way to show what that leaves of noise.
+ * Tensors are staged, direct, or split: read directly and written through the pool. Then the
+ * latency of demand reads with and without write-back going on. bench/nvme.sh prepares the machine
+ * and keeps the output.
  *
  *   bench_nvme DIRECTORY FIO_MEMORY ROUNDS
  *
@@ -16,6 +18,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +36,6 @@
 #define MEMORY_BYTES     (256ull << 20)
 #define REQUESTS         (ROUND_BYTES / REQUEST_BYTES)
 #define ROUNDS_MOST      101u
-#define MODES            2u
 #define HUGE_PAGE        (2ull << 20)
 #define MIXED_HALVES     2u
 #define DESCRIPTORS_MOST 64
@@ -48,6 +50,7 @@ static const char *const contender_names[CONTENDERS] = {"fio", "pool to pool", "
 struct result {
   double bytes_per_second;
   double cpu_seconds; /* for ROUND_BYTES */
+  double of_fio;      /* the rate over that of the fio runs around it */
 };
 
 struct bench {
@@ -107,7 +110,8 @@ static struct result read_fio_json(const char *text) {
     fprintf(stderr, "bench_nvme: fio gave no result: %s\n", error.text);
     exit(1);
   }
-  return (struct result){bytes / milliseconds * 1e3, cpu / 100 * milliseconds * 1e-3};
+  return (struct result){.bytes_per_second = bytes / milliseconds * 1e3,
+                         .cpu_seconds = cpu / 100 * milliseconds * 1e-3};
 }
 
 static struct result run_fio(const struct bench *bench, enum kind kind) {
@@ -194,7 +198,8 @@ static struct result run_store(struct bench *bench, enum contender contender, en
   }
   wait_for_all();
   double seconds = mr_clock_seconds() - start;
-  return (struct result){(double)ROUND_BYTES / seconds, cpu_seconds() - cpu_start};
+  return (struct result){.bytes_per_second = (double)ROUND_BYTES / seconds,
+                         .cpu_seconds = cpu_seconds() - cpu_start};
 }
 
 /* The path under which another process can open the store's unlinked file. */
@@ -258,15 +263,31 @@ static void make_memory(struct bench *bench) {
   bench->memory = memory;
 }
 
+static double rate_over(const struct result *result, const struct result *before,
+                        const struct result *after) {
+  return result->bytes_per_second / sqrt(before->bytes_per_second * after->bytes_per_second);
+}
+
+/* fio, a contender, fio, the next and so on, ending with fio. */
+static void run_round(struct bench *bench, enum kind kind, uint32_t round) {
+  struct result fio[CONTENDERS];
+  fio[0] = run_fio(bench, kind);
+  for (uint32_t turn = 1; turn < CONTENDERS; turn++) {
+    enum contender contender = (enum contender)(1 + (turn + round) % (CONTENDERS - 1));
+    struct result result = run_store(bench, contender, kind);
+    fio[turn] = run_fio(bench, kind);
+    result.of_fio = rate_over(&result, &fio[turn - 1], &fio[turn]);
+    bench->results[contender][kind][round] = result;
+  }
+  uint32_t middle = CONTENDERS / 2;
+  fio[middle].of_fio = rate_over(&fio[middle], &fio[middle - 1], &fio[middle + 1]);
+  bench->results[FIO][kind][round] = fio[middle];
+}
+
 static void compare(struct bench *bench) {
   for (uint32_t round = 0; round < bench->rounds; round++) {
     for (int kind = READ; kind < KINDS; kind++) {
-      for (uint32_t turn = 0; turn < CONTENDERS; turn++) {
-        enum contender contender = (enum contender)((turn + round) % CONTENDERS);
-        bench->results[contender][kind][round] = contender == FIO
-                                                     ? run_fio(bench, (enum kind)kind)
-                                                     : run_store(bench, contender, (enum kind)kind);
-      }
+      run_round(bench, (enum kind)kind, round);
     }
     fprintf(stderr, "\rround %u of %u", round + 1, bench->rounds);
   }
@@ -283,7 +304,7 @@ static void print_comparison(const struct bench *bench) {
       for (uint32_t i = 0; i < bench->rounds; i++) {
         const struct result *result = &bench->results[contender][kind][i];
         rates[i] = result->bytes_per_second * 1e-9;
-        ratios[i] = result->bytes_per_second / bench->results[FIO][kind][i].bytes_per_second;
+        ratios[i] = result->of_fio;
         cpus[i] = result->cpu_seconds * 1e9 / (double)ROUND_BYTES;
       }
       printf("%-16s %-6s %8.2f %8.3f %8.3f %8.3f %10.3f\n", contender_names[contender],

@@ -5,7 +5,7 @@
 #   bench/nvme.sh [BUILD [DIRECTORY [ROUNDS]]]
 #
 # BUILD is a build folder with bench_nvme (build/release), DIRECTORY where the files go
-# (build/bench-nvme; removed at the end), ROUNDS at least 20. Takes about four minutes.
+# (build/bench-nvme; removed at the end), ROUNDS at least 20. Takes about six minutes.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:-build/release}
@@ -44,7 +44,7 @@ mkdir -p "$directory" "$here/results"
 {
   echo "\$ bench/nvme.sh $build $directory $rounds"
   echo "$(uname -sr), $(nproc) processors, $(fio --version) with --iomem=$memory"
-  timeout 460 "$build/bench/bench_nvme" "$directory" "$memory" "$rounds"
+  timeout 900 "$build/bench/bench_nvme" "$directory" "$memory" "$rounds"
 } >"$result.new"
 mv "$result.new" "$result"
 cat "$result"
