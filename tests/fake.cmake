@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# A CUDA driver over host memory, for machines without one; never installed. Programs find it
+# through MEMRUN_CUDA_DRIVER, tests of the driver itself link it.
+add_library(memrun_fake_cuda SHARED
+  fake/allocation.c
+  fake/basic.c
+  fake/context.c
+  fake/copy.c
+  fake/errors.c
+  fake/event.c
+  fake/gate.c
+  fake/handles.c
+  fake/host.c
+  fake/memory.c
+  fake/module.c
+  fake/settings.c
+  fake/stream.c
+  ${PROJECT_SOURCE_DIR}/base/assert.c
+  ${PROJECT_SOURCE_DIR}/base/clock.c
+  ${PROJECT_SOURCE_DIR}/base/log.c
+  ${PROJECT_SOURCE_DIR}/base/random.c)
+target_link_libraries(memrun_fake_cuda PRIVATE memrun_settings Threads::Threads)
+target_include_directories(memrun_fake_cuda PUBLIC ${PROJECT_SOURCE_DIR}
+  ${PROJECT_SOURCE_DIR}/tests)
+set_target_properties(memrun_fake_cuda PROPERTIES C_VISIBILITY_PRESET hidden OUTPUT_NAME cuda
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake VERSION 1 SOVERSION 1)
+if(NOT MEMRUN_SANITIZE)
+  target_link_options(memrun_fake_cuda PRIVATE -Wl,--no-undefined)
+endif()
+
+foreach(test IN ITEMS fake fake_memory)
+  memrun_unit_test(${test} unit/fake_rig.c)
+  target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
+endforeach()
