@@ -6,7 +6,9 @@
 #include <string.h>
 
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes) {
-  return problem->link[link].latency_seconds + (double)bytes / problem->link[link].bytes_per_second;
+  const struct mr_link_rate *rate = &problem->link[link];
+  double latency_seconds = mr_link_overlaps(link) ? 0 : rate->latency_seconds;
+  return latency_seconds + (double)bytes / rate->bytes_per_second;
 }
 
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {

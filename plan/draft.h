@@ -83,6 +83,11 @@ struct mr_draft {
   double link_seconds[MR_LINK_COUNT];
 };
 
+/* Whether moves of the link may be under way together: the queues of NVMe. */
+static inline bool mr_link_overlaps(mr_link link) {
+  return link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+}
+
 /* The seconds for which a move of `bytes` takes up its link. NVMe moves overlap, so that their
  * latency holds up nobody but who waits for them. */
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
@@ -262,5 +267,8 @@ void mr_plan_clear(struct mr_program_plan *plan);
 
 /* Fills in the waits from hazards on pages, host pages, slots and extents. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_plan_add_waits(struct mr_program_plan *plan);
+
+/* Fills in bind_moves of every instruction. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_plan_count_moves(struct mr_program_plan *plan);
 
 #endif

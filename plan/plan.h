@@ -100,7 +100,8 @@ struct mr_plan_problem {
   struct mr_link_rate link[MR_LINK_COUNT];
   double nvme_mixed_bytes_per_second; /* read and write together share this; 0: they do not share */
   /* What a simulation adds to ops and moves; it only makes steps longer, and 0 is for nothing. */
-  double bind_seconds_per_page; /* bringing a page to the instance that an instruction begins */
+  double bind_seconds_per_move; /* bringing pages that lie side by side to the instance that an
+                                   instruction begins */
   double pace_beside_copy;      /* of ops, while a copy between device and host runs: 1 as alone */
   double pace_beside_nvme;      /* of ops, while NVMe is read or written */
   uint64_t
@@ -162,6 +163,7 @@ struct mr_instruction {
   uint32_t first_birth; /* births[]: instances whose pages this instruction is the first to touch;
                            bind them before. Those that are small or always there have none */
   uint32_t birth_count;
+  uint32_t bind_moves;  /* of pages side by side that bind them */
   double start_seconds; /* predicted, from the start of the step's first op */
   double end_seconds;
 };
@@ -286,8 +288,8 @@ MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *p
 MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *problem,
                                                 double *seconds_out);
 
-/* Fills in start_seconds and end_seconds and the step time by event simulation over several steps.
- * MR_NO_MEMORY. */
+/* Fills in bind_moves, start_seconds and end_seconds and the step time by event simulation over
+ * several steps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                                    struct mr_program_plan *plan);
 

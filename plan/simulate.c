@@ -26,19 +26,18 @@ struct player {
   double start_seconds[STEPS]; /* of the first op of each step */
 };
 
-/* Pages that the instruction brings to the instances which it is the first to touch. */
 static double bind_seconds(const struct player *player, const struct mr_instruction *instruction) {
-  const struct mr_program_plan *plan = player->plan;
-  uint64_t pages = 0;
-  for (uint32_t i = 0; i < instruction->birth_count; i++) {
-    pages += plan->instances[plan->births[instruction->first_birth + i]].page_count;
-  }
-  return (double)pages * player->problem->bind_seconds_per_page;
+  return instruction->bind_moves * player->problem->bind_seconds_per_move;
 }
 
+static bool overlaps(uint32_t queue) {
+  return queue != MR_QUEUE_COMPUTE && mr_link_overlaps((mr_link)(queue - MR_QUEUE_OF(0)));
+}
+
+/* For how long it takes up its queue. */
 static double instruction_seconds(const struct player *player, uint32_t queue,
                                   const struct mr_instruction *instruction) {
-  double bind = bind_seconds(player, instruction);
+  double bind = overlaps(queue) ? 0 : bind_seconds(player, instruction);
   if (queue == MR_QUEUE_COMPUTE) {
     return bind + player->problem->op_seconds[instruction->op];
   }
@@ -126,12 +125,16 @@ static double pace(const struct player *player, uint32_t queue) {
   return mixed < both ? mixed / both : 1.0;
 }
 
-/* How long after its bytes have passed a move is finished. */
-static double latency_seconds(const struct player *player, uint32_t queue) {
-  if (queue != MR_QUEUE_OF(MR_LINK_NVME_READ) && queue != MR_QUEUE_OF(MR_LINK_NVME_WRITE)) {
+/* How long after its bytes have passed the move that passes is finished: what goes before its bytes
+ * counts here too, for it goes on while the bytes of others pass. */
+static double delay_seconds(const struct player *player, uint32_t queue) {
+  if (!overlaps(queue)) {
     return 0;
   }
-  return player->problem->link[queue - MR_QUEUE_OF(0)].latency_seconds;
+  const struct mr_program_plan *plan = player->plan;
+  uint32_t index = player->passed[queue] % plan->instruction_count[queue];
+  return bind_seconds(player, &plan->instructions[queue][index]) +
+         player->problem->link[queue - MR_QUEUE_OF(0)].latency_seconds;
 }
 
 /* Seconds until something passes or is finished; INFINITY: nothing is under way. */
@@ -174,8 +177,8 @@ static bool advance(struct player *player) {
   player->now_seconds += pass;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     if (busy(player, q) && (player->remaining_seconds[q] -= pass * paces[q]) <= ROUNDING) {
-      player->due_seconds[q][player->passed[q]++] =
-          player->now_seconds + latency_seconds(player, q);
+      player->due_seconds[q][player->passed[q]] = player->now_seconds + delay_seconds(player, q);
+      player->passed[q]++;
     }
     finish_what_is_due(player, q);
   }
@@ -197,7 +200,11 @@ mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
     return MR_OK;
   }
   struct player player = {.problem = problem, .plan = plan};
-  mr_status status = MR_NO_MEMORY;
+  mr_status status = mr_plan_count_moves(plan);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = MR_NO_MEMORY;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     player.due_seconds[q] =
         mr_allocate((uint64_t)STEPS * plan->instruction_count[q], sizeof *player.due_seconds[q]);

@@ -5,6 +5,7 @@
  * of that kind have run.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -172,8 +173,45 @@ static double arithmetic_rate(struct mr_team *team, float *results) {
 #define BIND_PAGES      64u
 #define BIND_ROUNDS     8u
 
+struct bind_drill {
+  struct mr_device *device;
+  uint32_t pages[2][BIND_PAGES];
+  uint32_t thread_count;
+  _Atomic bool beside; /* another thread runs */
+  _Atomic bool done;
+  double seconds; /* of a move, at best */
+  mr_status status;
+};
+
+static void bind_rounds(struct bind_drill *drill) {
+  /* They begin side by side and come together, in one move. */
+  drill->status = mr_device_cpu.bind(drill->device, 0, drill->pages[0], BIND_PAGES);
+  for (uint32_t r = 1; drill->status == MR_OK && r <= BIND_ROUNDS; r++) {
+    double start = mr_clock_seconds();
+    drill->status = mr_device_cpu.bind(drill->device, r % 2, drill->pages[r % 2], BIND_PAGES);
+    drill->seconds = fmin(drill->seconds, (mr_clock_seconds() - start) / BIND_PAGES);
+  }
+}
+
+/* A move tells every processor that runs a thread of ours, which is most of its time: in a step the
+ * others are at work too. */
+static void bind_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  struct bind_drill *drill = context;
+  if (task != 0) {
+    atomic_store(&drill->beside, true);
+    while (!atomic_load(&drill->done)) {
+    }
+    return;
+  }
+  while (drill->thread_count > 1 && !atomic_load(&drill->beside)) {
+  }
+  bind_rounds(drill);
+  atomic_store(&drill->done, true);
+}
+
 /* Seconds for a page that is brought to its place alone: its neighbours go elsewhere. */
-static mr_status bind_rate(double *seconds_out) {
+static mr_status bind_rate(struct mr_team *team, double *seconds_out) {
   const uint64_t range_bytes[2] = {BIND_PAGES * BIND_PAGE_BYTES, BIND_PAGES * BIND_PAGE_BYTES};
   const struct mr_device_config config = {
       .page_bytes = BIND_PAGE_BYTES,
@@ -181,22 +219,19 @@ static mr_status bind_rate(double *seconds_out) {
       .range_bytes = range_bytes,
       .range_count = 2,
   };
-  struct mr_device *device = NULL;
-  mr_status status = mr_device_cpu.create(&config, &device);
-  uint32_t pages[2][BIND_PAGES];
+  struct bind_drill drill = {.thread_count = mr_team_thread_count(team), .seconds = INFINITY};
   for (uint32_t i = 0; i < BIND_PAGES; i++) {
-    pages[0][i] = i;
-    pages[1][i] = i * 5 % BIND_PAGES;
+    drill.pages[0][i] = i;
+    drill.pages[1][i] = i * 5 % BIND_PAGES;
   }
-  double best = INFINITY;
-  for (uint32_t r = 0; status == MR_OK && r < BIND_ROUNDS; r++) {
-    double start = mr_clock_seconds();
-    status = mr_device_cpu.bind(device, r % 2, pages[r % 2], BIND_PAGES);
-    best = fmin(best, mr_clock_seconds() - start);
+  mr_status status = mr_device_cpu.create(&config, &drill.device);
+  if (status != MR_OK) {
+    return status;
   }
-  mr_device_cpu.destroy(device);
-  *seconds_out = fmax(best / BIND_PAGES, 1e-9);
-  return status;
+  mr_team_run(team, drill.thread_count, bind_task, &drill);
+  mr_device_cpu.destroy(drill.device);
+  *seconds_out = fmax(drill.seconds, 1e-9);
+  return drill.status;
 }
 
 /* What a fair scheduler leaves the threads of an op while one more copies; runs correct it. */
@@ -222,7 +257,7 @@ mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {
     profile->flops_per_second = arithmetic_rate(team, device.data);
     profile->pace_beside_copy = fair_pace(threads);
     profile->pace_beside_nvme = 1;
-    status = bind_rate(&profile->bind_seconds_per_page);
+    status = bind_rate(team, &profile->bind_seconds_per_move);
   }
   mr_team_destroy(team);
   mr_memory_unmap(&host);

@@ -18,7 +18,7 @@
 /* Links that are busy for less than this part of compute's time do not show what they cost it. */
 #define LEAST_BESIDE 0.05
 #define SLOWEST_PACE 0.3
-#define LEAST_PAGES  100u
+#define LEAST_MOVES  100u
 
 mr_status mr_outlook_init(struct mr_run *run) {
   uint32_t op_count = run->layout->program->op_count;
@@ -136,16 +136,13 @@ static mr_status learn_ops(const struct mr_run *run, double weight, struct mr_pr
   return MR_OK;
 }
 
-/* Pages that the compute queue brings to their places in a step. */
-static uint64_t bound_pages(const struct mr_program_plan *layout) {
-  uint64_t pages = 0;
+/* Moves of pages by the compute queue in a step. */
+static uint64_t bind_moves(const struct mr_program_plan *layout) {
+  uint64_t moves = 0;
   for (uint32_t k = 0; k < layout->instruction_count[MR_QUEUE_COMPUTE]; k++) {
-    const struct mr_instruction *instruction = &layout->instructions[MR_QUEUE_COMPUTE][k];
-    for (uint32_t i = 0; i < instruction->birth_count; i++) {
-      pages += layout->instances[layout->births[instruction->first_birth + i]].page_count;
-    }
+    moves += layout->instructions[MR_QUEUE_COMPUTE][k].bind_moves;
   }
-  return pages;
+  return moves;
 }
 
 /* What ops took beyond what they take alone, over the time in which links were busy beside them, is
@@ -178,10 +175,11 @@ mr_status mr_outlook_learn(const struct mr_run *run, double weight, struct mr_pr
     return status;
   }
   learn_pace(run, weight, profile);
-  uint64_t pages = bound_pages(run->layout) * outlook->measured_steps;
-  if (pages > LEAST_PAGES) {
-    merge(&profile->bind_seconds_per_page, fmax(outlook->bind_seconds / (double)pages, 1e-9),
-          weight);
+  uint64_t moves = bind_moves(run->layout) * outlook->measured_steps;
+  if (moves > LEAST_MOVES) {
+    /* 0: of a profile that does not know it. */
+    merge(&profile->bind_seconds_per_move, fmax(outlook->bind_seconds / (double)moves, 1e-9),
+          profile->bind_seconds_per_move > 0 ? weight : 1);
   }
   learn_link(outlook, MR_LINK_DEVICE_TO_HOST, weight, &profile->copy_bytes_per_second[0]);
   learn_link(outlook, MR_LINK_HOST_TO_DEVICE, weight, &profile->copy_bytes_per_second[1]);

@@ -392,7 +392,7 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
-  problem->bind_seconds_per_page = plan->profile->bind_seconds_per_page;
+  problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
   problem->pace_beside_copy = plan->profile->pace_beside_copy;
   problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
 }

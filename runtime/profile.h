@@ -44,7 +44,7 @@ struct mr_profile {
   double flops_per_second;
   double bytes_per_second;
   /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
-  double bind_seconds_per_page;
+  double bind_seconds_per_move;
   double pace_beside_copy;
   double pace_beside_nvme;
   struct mr_op_rate rates[MR_PROFILE_MAX_RATES];

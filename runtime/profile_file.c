@@ -109,7 +109,7 @@ static bool get_losses(const json_t *root, struct mr_profile *profile) {
     double least;
     double fallback;
     double *value;
-  } losses[] = {{"bind_seconds_per_page", 0, 0, &profile->bind_seconds_per_page},
+  } losses[] = {{"bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move},
                 {"pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy},
                 {"pace_beside_nvme", 1e-9, 1, &profile->pace_beside_nvme}};
   for (uint32_t i = 0; i < MR_COUNT_OF(losses); i++) {
@@ -191,7 +191,7 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
                 "machine", profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
                 "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
                 profile->flops_per_second, "bytes_per_second", profile->bytes_per_second,
-                "bind_seconds_per_page", profile->bind_seconds_per_page, "pace_beside_copy",
+                "bind_seconds_per_move", profile->bind_seconds_per_move, "pace_beside_copy",
                 profile->pace_beside_copy, "pace_beside_nvme", profile->pace_beside_nvme);
   if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
     json_decref(root);

@@ -36,7 +36,7 @@ static void draw_plan(struct draw *draw, struct mr_random *random) {
   draw->problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
   draw->problem.budget_bytes[MR_TIER_DEVICE] = 1;
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-    draw->problem.link[l].bytes_per_second = 1e8;
+    draw->problem.link[l].bytes_per_second = l < MR_LINK_NVME_READ ? 1e8 : 0.8e8;
   }
   assert_int_equal(mr_program_plan_make(&draw->problem, &draw->plan), MR_OK);
   if (!draw->plan->fits) {

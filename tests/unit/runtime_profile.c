@@ -25,7 +25,7 @@ static void fill_example(void) {
   example.copy_bytes_per_second[1] = 1.5e10;
   example.flops_per_second = 1e11 / 3;
   example.bytes_per_second = 2e10;
-  example.bind_seconds_per_page = 2e-6;
+  example.bind_seconds_per_move = 2e-6;
   example.pace_beside_copy = 0.75;
   example.pace_beside_nvme = 0.875;
   example.rate_count = 2;
@@ -48,7 +48,7 @@ static void a_profile_survives_its_file(void **state) {
   mr_profile_save(path, &example);
   assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
   assert_memory_equal(&other, &example, sizeof example);
-  example.bind_seconds_per_page = 0; /* as one from before it was measured is kept */
+  example.bind_seconds_per_move = 0; /* as one from before it was measured is kept */
   mr_profile_save(path, &example);
   assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
   assert_memory_equal(&other, &example, sizeof example);
@@ -89,7 +89,7 @@ static void bad_texts_are_refused(void **state) {
       "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
-  assert_true(other.bind_seconds_per_page == 0 && other.pace_beside_copy == 1);
+  assert_true(other.bind_seconds_per_move == 0 && other.pace_beside_copy == 1);
 }
 
 /* Every text with one byte changed or cut off is read or refused, never believed with a rate that
@@ -143,7 +143,7 @@ static void the_machine_is_measured(void **state) {
   assert_int_equal(mr_profile_measure(2, &other), MR_OK);
   assert_true(other.copy_bytes_per_second[0] > 1e7 && other.copy_bytes_per_second[1] > 1e7);
   assert_true(other.bytes_per_second > 1e7 && other.flops_per_second > 1e7);
-  assert_true(other.bind_seconds_per_page > 0 && other.bind_seconds_per_page < 1e-3);
+  assert_true(other.bind_seconds_per_move > 0 && other.bind_seconds_per_move < 1e-3);
   assert_true(other.pace_beside_copy > 0 && other.pace_beside_copy <= 1);
 }
 
