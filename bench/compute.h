@@ -31,7 +31,7 @@ struct model {
   uint64_t batch, seq, width, heads, vocab, layers;
 };
 
-#define COMPUTE_BUFFERS 17
+#define COMPUTE_BUFFERS 20
 
 /* The buffers that the ops of a model share: what matters is their size, not what they hold. */
 struct data {
@@ -39,6 +39,8 @@ struct data {
   uint64_t rows;
   float *weights, *weight_gradients, *wte, *dwte, *wide, *wide2, *wide3, *rows1, *rows2, *rows3;
   float *small, *lse, *scratch;
+  float *logits, *sums, *softmax; /* of the head, for one block of rows */
+  uint64_t block_rows;
   float *p, *g, *m, *v; /* of AdamW */
   uint64_t adamw_count;
   int32_t *tokens;

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "bench/bench.h"
+#include "train/vocabulary.h"
 
 static void run_linear(const struct bench *bench, const struct data *d, uint64_t in, uint64_t out,
                        bool activate) {
@@ -112,19 +113,94 @@ static void run_layernorm_backward(const struct bench *bench, const struct data 
   MR_ASSERT(bench->kernels->layernorm_backward(bench->team, &op, d->scratch) == MR_OK);
 }
 
-static void run_head(const struct bench *bench, const struct data *d) {
+/* The slices of the vocabulary, as the trainer cuts it. */
+struct slice {
+  uint64_t first_word, words, stride;
+  const float *wte;
+  float *dwte, *logits, *sums;
+};
+
+static uint64_t slice_count(const struct model *m) {
+  return mr_div_up(m->vocab, vocabulary_slice_words(m->vocab, m->width));
+}
+
+static struct slice slice_at(const struct data *d, uint64_t index) {
+  const struct model *m = &d->model;
+  uint64_t most = vocabulary_slice_words(m->vocab, m->width), first = index * most;
+  return (struct slice){
+      .first_word = first,
+      .words = mr_min_u64(most, m->vocab - first),
+      .stride = kernel_head_stride(mr_min_u64(most, m->vocab - first)),
+      .wte = d->wte + first * m->width,
+      .dwte = d->dwte + first * m->width,
+      .logits = d->logits + d->block_rows * kernel_head_stride(most) * index,
+      .sums = d->sums + d->block_rows * KERNEL_HEAD_SUMS * index,
+  };
+}
+
+static void run_head_logits(const struct bench *bench, const struct data *d, uint64_t first,
+                            uint64_t rows) {
+  for (uint64_t i = 0; i < slice_count(&d->model); i++) {
+    struct slice slice = slice_at(d, i);
+    struct kernel_head_logits op = {.x = d->rows1 + first * d->model.width,
+                                    .wte = slice.wte,
+                                    .targets = d->tokens + first,
+                                    .logits = slice.logits,
+                                    .sums = slice.sums,
+                                    .rows = rows,
+                                    .width = d->model.width,
+                                    .first_word = slice.first_word,
+                                    .vocab = slice.words,
+                                    .stride = slice.stride};
+    MR_ASSERT(bench->kernels->head_logits(bench->team, &op, d->scratch) == MR_OK);
+  }
+}
+
+static void run_head_loss(const struct bench *bench, const struct data *d, uint64_t rows) {
+  const float *sums[VOCABULARY_MOST_SLICES];
   double loss = 0;
-  struct kernel_head op = {.x = d->rows1,
-                           .wte = d->wte,
-                           .targets = d->tokens,
-                           .loss = &loss,
-                           .dx = d->rows2,
-                           .dwte = d->dwte,
-                           .rows = d->rows,
-                           .width = d->model.width,
-                           .vocab = d->model.vocab,
-                           .scale = 1.0 / (double)d->rows};
-  MR_ASSERT(bench->kernels->head(bench->team, &op, d->scratch) == MR_OK);
+  for (uint64_t i = 0; i < slice_count(&d->model); i++) {
+    sums[i] = slice_at(d, i).sums;
+  }
+  struct kernel_head_loss op = {.sums = sums,
+                                .loss = &loss,
+                                .softmax = d->softmax,
+                                .rows = rows,
+                                .slices = slice_count(&d->model),
+                                .scale = 1.0 / (double)d->rows};
+  MR_ASSERT(bench->kernels->head_loss(bench->team, &op, d->scratch) == MR_OK);
+}
+
+static void run_head_gradient(const struct bench *bench, const struct data *d, uint64_t first,
+                              uint64_t rows) {
+  for (uint64_t i = slice_count(&d->model); i-- > 0;) {
+    struct slice slice = slice_at(d, i);
+    struct kernel_head_gradient op = {.x = d->rows1 + first * d->model.width,
+                                      .wte = slice.wte,
+                                      .targets = d->tokens + first,
+                                      .softmax = d->softmax,
+                                      .logits = slice.logits,
+                                      .dx = d->rows2 + first * d->model.width,
+                                      .dwte = slice.dwte,
+                                      .rows = rows,
+                                      .width = d->model.width,
+                                      .first_word = slice.first_word,
+                                      .vocab = slice.words,
+                                      .stride = slice.stride,
+                                      .scale = 1.0 / (double)d->rows,
+                                      .accumulate_dx = i + 1 < slice_count(&d->model),
+                                      .accumulate = first > 0};
+    MR_ASSERT(bench->kernels->head_gradient(bench->team, &op) == MR_OK);
+  }
+}
+
+static void run_head(const struct bench *bench, const struct data *d) {
+  for (uint64_t first = 0; first < d->rows; first += d->block_rows) {
+    uint64_t rows = mr_min_u64(d->block_rows, d->rows - first);
+    run_head_logits(bench, d, first, rows);
+    run_head_loss(bench, d, rows);
+    run_head_gradient(bench, d, first, rows);
+  }
 }
 
 static void run_embed(const struct bench *bench, const struct data *d) {
@@ -230,8 +306,12 @@ static uint64_t parameter_count(const struct model *m) {
 }
 
 static uint64_t scratch_bytes(const struct model *m, uint32_t threads) {
-  uint64_t rows = m->batch * m->seq;
-  uint64_t most = kernel_head_scratch_bytes(rows, m->width, m->vocab, threads);
+  uint64_t rows = m->batch * m->seq, block_rows = vocabulary_block_rows(m->vocab, rows);
+  uint64_t words = vocabulary_slice_words(m->vocab, m->width);
+  uint64_t rest = m->vocab - (slice_count(m) - 1) * words;
+  uint64_t most = kernel_head_loss_scratch_bytes(block_rows);
+  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, words, threads));
+  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, rest, threads));
   most = mr_max_u64(
       most, kernel_linear_backward_scratch_bytes(rows, 4 * m->width, 4 * m->width, threads));
   most = mr_max_u64(
@@ -243,7 +323,8 @@ static uint64_t scratch_bytes(const struct model *m, uint32_t threads) {
 struct data compute_data(const struct model *model, uint32_t threads, bool huge) {
   struct data d = {
       .model = *model, .rows = model->batch * model->seq, .adamw_count = parameter_count(model)};
-  uint64_t width = model->width;
+  uint64_t width = model->width, slices = slice_count(model);
+  d.block_rows = vocabulary_block_rows(model->vocab, d.rows);
   const struct {
     float **floats;
     uint64_t count;
@@ -253,6 +334,12 @@ struct data compute_data(const struct model *model, uint32_t threads, bool huge)
       {&d.weight_gradients, 4 * width * width, 1},
       {&d.wte, model->vocab * width, 0.02},
       {&d.dwte, model->vocab * width, 1},
+      {&d.logits,
+       slices * d.block_rows *
+           kernel_head_stride(vocabulary_slice_words(model->vocab, model->width)),
+       1},
+      {&d.sums, slices * d.block_rows * KERNEL_HEAD_SUMS, 1},
+      {&d.softmax, d.block_rows * KERNEL_HEAD_SOFTMAX, 1},
       {&d.wide, d.rows * 4 * width, 1},
       {&d.wide2, d.rows * 4 * width, 1},
       {&d.wide3, d.rows * 4 * width, 1},

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "train/common.h"
+#include "train/vocabulary.h"
 
 #define MODEL_MOST_LAYERS 4096u
 #define MODEL_MOST_WIDTH  65536u
@@ -22,15 +23,15 @@ static const struct preset {
   const char *name;
   struct model_config config;
 } presets[] = {
-    {"gpt2", {12, 12, 768, 50257, 1024}},
-    {"gpt2-medium", {24, 16, 1024, 50257, 1024}},
-    {"gpt2-large", {36, 20, 1280, 50257, 1024}},
-    {"gpt2-xl", {48, 25, 1600, 50257, 1024}},
+    {"gpt2", {12, 12, 768, 50257, 1024, 0}},
+    {"gpt2-medium", {24, 16, 1024, 50257, 1024, 0}},
+    {"gpt2-large", {36, 20, 1280, 50257, 1024, 0}},
+    {"gpt2-xl", {48, 25, 1600, 50257, 1024, 0}},
 };
 
 /* Small enough to train for 30 steps in under two minutes on two cores while it streams from NVMe.
  */
-static const struct model_config default_config = {8, 8, 512, 2048, 0};
+static const struct model_config default_config = {8, 8, 512, 2048, 0, 0};
 enum { DEFAULT_BATCH = 4, DEFAULT_SEQ = 256 };
 
 bool model_is_default(const struct trainer_options *options) {
@@ -122,6 +123,7 @@ mr_status model_resolve(const struct trainer_options *options, struct model_conf
   config.positions = or_else(options->positions, or_else(config.positions, seq));
   status = check_config(&config, batch, seq);
   if (status == MR_OK) {
+    config.slice_words = vocabulary_slice_words(config.vocab, config.width);
     *config_out = config;
     *batch_out = batch;
     *seq_out = seq;
@@ -195,6 +197,41 @@ struct model_parameter model_parameter_at(const struct model_config *config, uin
   return parameter;
 }
 
+static uint32_t slice_count(const struct model_config *config) {
+  return (uint32_t)((config->vocab + config->slice_words - 1) / config->slice_words);
+}
+
+uint32_t model_part_count(const struct model_config *config) {
+  return model_parameter_count(config) - 1 + slice_count(config);
+}
+
+struct model_part model_part_at(const struct model_config *config, uint32_t index) {
+  uint32_t slices = slice_count(config);
+  bool slice = index < slices;
+  struct model_part part = {.parameter = slice ? PARAMETER_WTE : index + 1 - slices};
+  struct model_parameter parameter = model_parameter_at(config, part.parameter);
+  snprintf(part.name, sizeof part.name, "%.150s", parameter.name);
+  part.rank = parameter.rank;
+  part.shape[0] = parameter.shape[0];
+  part.shape[1] = parameter.shape[1];
+  part.count = parameter.count;
+  if (slice && slices > 1) {
+    uint64_t word = index * config->slice_words;
+    snprintf(part.name, sizeof part.name, "%.150s.%u", parameter.name, index);
+    part.shape[0] = train_min_u64(config->slice_words, config->vocab - word);
+    part.first = word * config->width;
+    part.count = part.shape[0] * config->width;
+  }
+  return part;
+}
+
+uint32_t model_part_of(const struct model_config *config, uint32_t parameter, uint64_t element) {
+  if (parameter == PARAMETER_WTE) {
+    return (uint32_t)(element / (config->slice_words * config->width));
+  }
+  return parameter - 1 + slice_count(config);
+}
+
 void model_draw(const struct model_config *config, uint64_t seed, uint32_t index, uint64_t first,
                 uint64_t count, float *out) {
   struct model_parameter parameter = model_parameter_at(config, index);
@@ -209,7 +246,7 @@ void model_draw(const struct model_config *config, uint64_t seed, uint32_t index
 }
 
 uint32_t model_layer_calls(const struct model_config *config) {
-  return 8 * config->layers + 2;
+  return 8 * config->layers + 1 + slice_count(config);
 }
 
 /* x + attention(layernorm(x)), then x + mlp(layernorm(x)). */
@@ -243,17 +280,27 @@ static tape_value_id forward_layer(const struct model_config *config, struct tap
 
 void model_forward(const struct model_config *config, struct tape *tape,
                    const struct model_inputs *inputs) {
+  struct tape_slices wte = {
+      .first = 0, .count = slice_count(config), .slice_words = config->slice_words};
   tape_section(tape, MR_NO_BLOCK, "");
-  tape_value_id x = tape_embed(tape, "embed", inputs->tokens, PARAMETER_WTE, PARAMETER_WPE);
+  tape_value_id x =
+      tape_embed(tape, "embed", inputs->tokens, &wte, model_part_of(config, PARAMETER_WPE, 0));
   for (uint32_t layer = 0; layer < config->layers; layer++) {
     char prefix[32];
     snprintf(prefix, sizeof prefix, "h.%u.", layer);
     tape_section(tape, tape->micro_step * config->layers + layer, prefix);
-    x = forward_layer(config, tape, PARAMETER_FIRST_LAYER + layer * MODEL_PARAMETERS_PER_LAYER, x);
+    uint32_t first = PARAMETER_FIRST_LAYER + layer * MODEL_PARAMETERS_PER_LAYER;
+    x = forward_layer(config, tape, model_part_of(config, first, 0), x);
   }
   tape_section(tape, MR_NO_BLOCK, "");
-  x = tape_layernorm(tape, "ln_f", x, model_parameter_count(config) - 2);
-  tape_head(tape, "head", x, PARAMETER_WTE, inputs->targets, inputs->loss, inputs->loss_scale);
+  x = tape_layernorm(tape, "ln_f", x, model_part_count(config) - 2);
+  tape_head(tape, "head",
+            &(struct tape_head){.x = x,
+                                .wte = wte,
+                                .targets = inputs->targets,
+                                .loss = inputs->loss,
+                                .scale = inputs->loss_scale,
+                                .block_rows = inputs->block_rows});
 }
 
 char *model_config_json(const struct model_config *config) {

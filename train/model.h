@@ -13,6 +13,7 @@
 
 struct model_config {
   uint32_t layers, heads, width, vocab, positions;
+  uint64_t slice_words; /* of the token embedding (vocabulary.h) */
 };
 
 /*
@@ -36,11 +37,30 @@ struct model_parameter {
   double deviation; /* of MODEL_NORMAL */
 };
 
+/*
+ * The model in two views. A *parameter* is a tensor of the state_dict, as files have it. A *part*
+ * is a parameter as the graph has it, as one tensor: all parameters are one part each, but the
+ * token embedding, which is one for each slice of its rows. Parts are in the order of parameters.
+ */
 #define MODEL_PARAMETERS_PER_LAYER 12u
 uint32_t model_parameter_count(const struct model_config *config);
 
 /* Parameter `index` in model order: wte, wpe, the layers, ln_f. Pure. */
 struct model_parameter model_parameter_at(const struct model_config *config, uint32_t index);
+
+struct model_part {
+  char name[TRAIN_NAME_BYTES]; /* the parameter's; of a slice "transformer.wte.weight.3" */
+  uint32_t parameter;
+  uint32_t rank;
+  uint64_t shape[2];
+  uint64_t first, count; /* elements of the parameter */
+};
+
+uint32_t model_part_count(const struct model_config *config);
+struct model_part model_part_at(const struct model_config *config, uint32_t index);
+
+/* The part that holds element `element` of the parameter. */
+uint32_t model_part_of(const struct model_config *config, uint32_t parameter, uint64_t element);
 
 /* out[0..count) = initial values of the parameter from element `first` (even) on, as GPT-2 draws
  * them: normal with deviation 0.02, residual projections scaled by 1/sqrt(2 * layers). */
@@ -53,9 +73,10 @@ uint32_t model_layer_calls(const struct model_config *config);
 struct model_inputs {
   mr_tensor_id tokens, targets, loss;
   double loss_scale;
+  uint64_t block_rows; /* of the head (vocabulary.h) */
 };
 
-/* The forward pass of one micro-step; the tape's parameters are in model order. */
+/* The forward pass of one micro-step; the tape's parameters are the model's parts. */
 void model_forward(const struct model_config *config, struct tape *tape,
                    const struct model_inputs *inputs);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ops of the model: forward and backward. */
+/* The ops of the layers: forward and backward. */
 #include "train/ops.h"
 
 #include <string.h>
@@ -40,101 +40,21 @@ mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, m
   return mr_graph_add_op(builder->graph, desc, &id);
 }
 
-/* The attributes of every op of the model; an op looks at the fields that concern it. */
-struct model_attributes {
+/* The attributes of every op of a layer; an op looks at the fields that concern it. */
+struct layer_attributes {
   struct op_shape shape;
   uint64_t in, out; /* of a linear layer; out: of a GELU too */
-  double scale;     /* of the loss */
   bool reference;
   bool residual, preactivation; /* optional operands that are there */
-  bool accumulate, accumulate_dx, accumulate_loss;
+  bool accumulate, accumulate_dx;
 };
 
 static uint64_t rows_of(const struct op_shape *shape) {
   return shape->batch * shape->seq;
 }
 
-static mr_status embed_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
-  struct kernel_embed kernel = {
-      .tokens = call->inputs[0],
-      .wte = call->inputs[1],
-      .wpe = call->inputs[2],
-      .x = call->outputs[0],
-      .batch = a->shape.batch,
-      .seq = a->shape.seq,
-      .width = a->shape.width,
-      .vocab = a->shape.vocab,
-  };
-  return op_kernels(a->reference)->embed(call->team, &kernel);
-}
-
-mr_status op_add_embed(const struct op_builder *builder, const char *name, uint32_t block,
-                       const struct op_shape *shape, const struct op_embed *op) {
-  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
-  struct op_operands operands = {.input_count = 0};
-  op_read(&operands, op->tokens);
-  op_read(&operands, op->wte);
-  op_read(&operands, op->wpe);
-  op_write(&operands, op->x);
-  struct mr_op_desc desc = {
-      .name = name,
-      .kind = "embed.forward",
-      .signature = "bs,vc,tc->bsc",
-      .attributes = &attributes,
-      .attributes_bytes = sizeof attributes,
-      /* one row of each table read and one row written for each token */
-      .memory_bytes = rows_of(shape) * (3 * shape->width + 1) * sizeof(float),
-      .flags = MR_OP_REPEATABLE | MR_OP_HOST_CAPABLE,
-      .block = block,
-  };
-  return op_finish(builder, &desc, embed_run, &operands);
-}
-
-static mr_status embed_backward_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
-  struct kernel_embed_backward kernel = {
-      .tokens = call->inputs[0],
-      .dx = call->inputs[1],
-      .dwte = call->outputs[0],
-      .dwpe = call->outputs[1],
-      .batch = a->shape.batch,
-      .seq = a->shape.seq,
-      .width = a->shape.width,
-      .vocab = a->shape.vocab,
-      .positions = a->shape.positions,
-      .accumulate = a->accumulate,
-  };
-  return op_kernels(a->reference)->embed_backward(call->team, &kernel, call->scratch);
-}
-
-mr_status op_add_embed_backward(const struct op_builder *builder, const char *name,
-                                const struct op_shape *shape, const struct op_embed_backward *op) {
-  struct model_attributes attributes = {
-      .shape = *shape, .reference = builder->reference, .accumulate = op->accumulate};
-  struct op_operands operands = {.input_count = 0};
-  op_read(&operands, op->tokens);
-  op_read(&operands, op->dx);
-  op_accumulate(&operands, op->dwte, true);
-  op_accumulate(&operands, op->dwpe, op->accumulate);
-  uint64_t rows = rows_of(shape);
-  struct mr_op_desc desc = {
-      .name = name,
-      .kind = "embed.backward",
-      .attributes = &attributes,
-      .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_embed_backward_scratch_bytes(rows, shape->width, builder->threads),
-      /* dx read for each table, a row of dwte read and written for each token, dwpe written */
-      .memory_bytes =
-          (rows * (4 * shape->width + 1) + shape->positions * shape->width) * sizeof(float),
-      .flags = MR_OP_TRAIN_ONLY,
-      .block = MR_NO_BLOCK,
-  };
-  return op_finish(builder, &desc, embed_backward_run, &operands);
-}
-
 static mr_status layernorm_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_layernorm kernel = {
       .x = call->inputs[0],
       .gamma = call->inputs[1],
@@ -150,7 +70,7 @@ static mr_status layernorm_run(const struct mr_op_call *call) {
 
 mr_status op_add_layernorm(const struct op_builder *builder, const char *name, uint32_t block,
                            const struct op_shape *shape, const struct op_layernorm *op) {
-  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_read(&operands, op->gamma);
@@ -171,7 +91,7 @@ mr_status op_add_layernorm(const struct op_builder *builder, const char *name, u
 }
 
 static mr_status layernorm_backward_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_layernorm_backward kernel = {
       .dy = call->inputs[0],
       .x = call->inputs[1],
@@ -192,7 +112,7 @@ static mr_status layernorm_backward_run(const struct mr_op_call *call) {
 mr_status op_add_layernorm_backward(const struct op_builder *builder, const char *name,
                                     const struct op_shape *shape,
                                     const struct op_layernorm_backward *op) {
-  struct model_attributes attributes = {.shape = *shape,
+  struct layer_attributes attributes = {.shape = *shape,
                                         .reference = builder->reference,
                                         .accumulate_dx = op->accumulate_dx,
                                         .accumulate = op->accumulate};
@@ -219,7 +139,7 @@ mr_status op_add_layernorm_backward(const struct op_builder *builder, const char
 }
 
 static mr_status linear_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_linear kernel = {
       .x = call->inputs[0],
       .w = call->inputs[1],
@@ -235,7 +155,7 @@ static mr_status linear_run(const struct mr_op_call *call) {
 
 mr_status op_add_linear(const struct op_builder *builder, const char *name, uint32_t block,
                         const struct op_shape *shape, const struct op_linear *op) {
-  struct model_attributes attributes = {.shape = *shape,
+  struct layer_attributes attributes = {.shape = *shape,
                                         .in = op->in,
                                         .out = op->out,
                                         .reference = builder->reference,
@@ -264,7 +184,7 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
 }
 
 static mr_status gelu_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_gelu kernel = {
       .x = call->inputs[0],
       .activated = call->outputs[0],
@@ -275,7 +195,7 @@ static mr_status gelu_run(const struct mr_op_call *call) {
 
 mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32_t block,
                       const struct op_shape *shape, const struct op_gelu *op) {
-  struct model_attributes attributes = {
+  struct layer_attributes attributes = {
       .shape = *shape, .out = op->width, .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
@@ -293,7 +213,7 @@ mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32
 }
 
 static mr_status linear_backward_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_linear_backward kernel = {
       .dy = call->inputs[0],
       .x = call->inputs[1],
@@ -313,7 +233,7 @@ static mr_status linear_backward_run(const struct mr_op_call *call) {
 mr_status op_add_linear_backward(const struct op_builder *builder, const char *name,
                                  const struct op_shape *shape,
                                  const struct op_linear_backward *op) {
-  struct model_attributes attributes = {.shape = *shape,
+  struct layer_attributes attributes = {.shape = *shape,
                                         .in = op->in,
                                         .out = op->out,
                                         .reference = builder->reference,
@@ -345,7 +265,7 @@ mr_status op_add_linear_backward(const struct op_builder *builder, const char *n
 }
 
 static mr_status attention_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_attention kernel = {
       .qkv = call->inputs[0],
       .out = call->outputs[0],
@@ -367,7 +287,7 @@ static double causal_flops(const struct op_shape *shape) {
 
 mr_status op_add_attention(const struct op_builder *builder, const char *name, uint32_t block,
                            const struct op_shape *shape, const struct op_attention *op) {
-  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->qkv);
   op_write(&operands, op->out);
@@ -387,7 +307,7 @@ mr_status op_add_attention(const struct op_builder *builder, const char *name, u
 }
 
 static mr_status attention_backward_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
+  const struct layer_attributes *a = call->attributes;
   struct kernel_attention_backward kernel = {
       .dout = call->inputs[0],
       .qkv = call->inputs[1],
@@ -405,7 +325,7 @@ static mr_status attention_backward_run(const struct mr_op_call *call) {
 mr_status op_add_attention_backward(const struct op_builder *builder, const char *name,
                                     const struct op_shape *shape,
                                     const struct op_attention_backward *op) {
-  struct model_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->dout);
   op_read(&operands, op->qkv);
@@ -424,52 +344,4 @@ mr_status op_add_attention_backward(const struct op_builder *builder, const char
       .block = MR_NO_BLOCK,
   };
   return op_finish(builder, &desc, attention_backward_run, &operands);
-}
-
-static mr_status head_run(const struct mr_op_call *call) {
-  const struct model_attributes *a = call->attributes;
-  struct kernel_head kernel = {
-      .x = call->inputs[0],
-      .wte = call->inputs[1],
-      .targets = call->inputs[2],
-      .loss = call->outputs[0],
-      .dx = call->outputs[1],
-      .dwte = call->outputs[2],
-      .rows = rows_of(&a->shape),
-      .width = a->shape.width,
-      .vocab = a->shape.vocab,
-      .scale = a->scale,
-      .accumulate_loss = a->accumulate_loss,
-      .accumulate = a->accumulate,
-      .evaluate = call->mode == MR_STEP_EVALUATE,
-  };
-  return op_kernels(a->reference)->head(call->team, &kernel, call->scratch);
-}
-
-mr_status op_add_head(const struct op_builder *builder, const char *name,
-                      const struct op_shape *shape, const struct op_head *op) {
-  struct model_attributes attributes = {.shape = *shape,
-                                        .scale = op->scale,
-                                        .reference = builder->reference,
-                                        .accumulate = op->accumulate,
-                                        .accumulate_loss = op->accumulate_loss};
-  struct op_operands operands = {.input_count = 0};
-  op_read(&operands, op->x);
-  op_read(&operands, op->wte);
-  op_read(&operands, op->targets);
-  op_accumulate(&operands, op->loss, op->accumulate_loss);
-  op_write(&operands, op->dx);
-  op_accumulate(&operands, op->dwte, op->accumulate);
-  uint64_t rows = rows_of(shape);
-  struct mr_op_desc desc = {
-      .name = name,
-      .kind = "head.loss",
-      .attributes = &attributes,
-      .attributes_bytes = sizeof attributes,
-      .scratch_bytes =
-          kernel_head_scratch_bytes(rows, shape->width, shape->vocab, builder->threads),
-      .flops = 6.0 * (double)rows * (double)shape->width * (double)shape->vocab,
-      .block = MR_NO_BLOCK,
-  };
-  return op_finish(builder, &desc, head_run, &operands);
 }

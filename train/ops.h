@@ -29,15 +29,25 @@ struct op_shape {
   uint64_t batch, seq, width, heads, vocab, positions;
 };
 
+/* Consecutive words of the vocabulary: the rows of one of the token embedding's tensors. */
+struct op_slice {
+  uint64_t first_word, words;
+};
+
+/* x's rows of the tokens in the slice. Ops of other slices may have written other rows. */
 struct op_embed {
   mr_tensor_id tokens, wte, wpe, x;
+  struct op_slice slice;
+  bool accumulate; /* x: the slice is not the first */
 };
 mr_status op_add_embed(const struct op_builder *builder, const char *name, uint32_t block,
                        const struct op_shape *shape, const struct op_embed *op);
 
 struct op_embed_backward {
-  mr_tensor_id tokens, dx, dwte, dwpe; /* dwte is always added to */
-  bool accumulate;                     /* dwpe */
+  mr_tensor_id tokens, dx, dwte; /* dwte is always added to */
+  mr_tensor_id dwpe;             /* or OP_NONE: the op of another slice makes it */
+  struct op_slice slice;
+  bool accumulate; /* dwpe */
 };
 mr_status op_add_embed_backward(const struct op_builder *builder, const char *name,
                                 const struct op_shape *shape, const struct op_embed_backward *op);
@@ -97,14 +107,53 @@ mr_status op_add_attention_backward(const struct op_builder *builder, const char
                                     const struct op_shape *shape,
                                     const struct op_attention_backward *op);
 
-/* Head, loss and their backward pass in one op; in an evaluation step the loss alone. */
-struct op_head {
-  mr_tensor_id x, wte, targets, loss, dx, dwte;
-  double scale;
-  bool accumulate_loss, accumulate; /* accumulate: dwte */
+/* Some consecutive rows of the head's input: those of one block (train/vocabulary.h). */
+struct op_rows {
+  uint64_t first, count;
 };
-mr_status op_add_head(const struct op_builder *builder, const char *name,
-                      const struct op_shape *shape, const struct op_head *op);
+
+/* Columns of a slice's logits, some of them unused, of their sums, and of the softmax's terms. */
+uint64_t op_head_stride(uint64_t words);
+#define OP_HEAD_SUMS    3u
+#define OP_HEAD_SOFTMAX 2u
+
+/* A block's logits of one slice, and what the loss needs of them. */
+struct op_head_logits {
+  mr_tensor_id x, wte, targets; /* x and targets: of all rows */
+  mr_tensor_id logits;          /* (rows, op_head_stride(words)) */
+  mr_tensor_id sums;            /* (rows, OP_HEAD_SUMS) */
+  struct op_rows rows;
+  struct op_slice slice;
+};
+mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
+                             const struct op_shape *shape, const struct op_head_logits *op);
+
+/* A block's part of the loss, from the sums of all slices. */
+struct op_head_loss {
+  const mr_tensor_id *sums;
+  uint32_t slices;
+  mr_tensor_id loss;
+  mr_tensor_id softmax; /* (rows, OP_HEAD_SOFTMAX) */
+  struct op_rows rows;
+  double scale;
+  bool accumulate; /* loss */
+};
+mr_status op_add_head_loss(const struct op_builder *builder, const char *name,
+                           const struct op_head_loss *op);
+
+/* Turns a block's logits of one slice into their gradients, and those into the slice's gradient and
+ * a part of dx. */
+struct op_head_gradient {
+  mr_tensor_id x, wte, targets, softmax, logits, dx, dwte;
+  struct op_rows rows;
+  struct op_slice slice;
+  double scale;
+  bool first_of_block; /* sets the block's rows of dx, to which the other slices add */
+  bool accumulate_dx;  /* some op has written other rows of dx, or these */
+  bool accumulate;     /* dwte */
+};
+mr_status op_add_head_gradient(const struct op_builder *builder, const char *name,
+                               const struct op_shape *shape, const struct op_head_gradient *op);
 
 /* squares[index] = sum of g^2; squares is changed in place. */
 struct op_sum_squares {

@@ -11,7 +11,7 @@
 static mr_status add_moment(struct mr_graph *graph, const char *moment, const char *parameter,
                             uint32_t index, uint64_t count, mr_tensor_id *tensor_out) {
   char name[TRAIN_NAME_BYTES];
-  snprintf(name, sizeof name, "optimizer.%s.%.128s.%u", moment, parameter, index);
+  snprintf(name, sizeof name, "optimizer.%s.%.160s.%u", moment, parameter, index);
   struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
                                 .name = name,
                                 .role = MR_STATE,
@@ -36,12 +36,12 @@ static uint32_t piece_count_of(uint64_t count) {
   return (uint32_t)((count + OPTIMIZER_PIECE_ELEMENTS - 1) / OPTIMIZER_PIECE_ELEMENTS);
 }
 
-static mr_status add_pieces(struct optimizer *optimizer, uint32_t parameter) {
-  struct model_parameter description = model_parameter_at(optimizer->config, parameter);
-  optimizer->first_piece[parameter] = optimizer->piece_count;
+static mr_status add_pieces(struct optimizer *optimizer, uint32_t part) {
+  struct model_part description = model_part_at(optimizer->config, part);
+  optimizer->first_piece[part] = optimizer->piece_count;
   uint32_t count = piece_count_of(description.count);
   for (uint32_t i = 0; i < count; i++) {
-    struct optimizer_piece piece = {.parameter = parameter, .first = i * OPTIMIZER_PIECE_ELEMENTS};
+    struct optimizer_piece piece = {.part = part, .first = i * OPTIMIZER_PIECE_ELEMENTS};
     piece.count = train_min_u64(OPTIMIZER_PIECE_ELEMENTS, description.count - piece.first);
     struct mr_graph *graph = optimizer->builder.graph;
     mr_status status = add_moment(graph, "m", description.name, i, piece.count, &piece.m);
@@ -53,17 +53,17 @@ static mr_status add_pieces(struct optimizer *optimizer, uint32_t parameter) {
     }
     optimizer->pieces[optimizer->piece_count++] = piece;
   }
-  optimizer->first_piece[parameter + 1] = optimizer->piece_count;
+  optimizer->first_piece[part + 1] = optimizer->piece_count;
   return MR_OK;
 }
 
-static mr_status add_tensors(struct optimizer *optimizer, uint32_t parameter_count) {
+static mr_status add_tensors(struct optimizer *optimizer, uint32_t part_count) {
   struct mr_graph *graph = optimizer->builder.graph;
   mr_status status =
       add_vector(graph, "step.scalars", MR_INPUT, MR_F32, OP_SCALAR_COUNT, &optimizer->scalars);
   if (status == MR_OK) {
-    status = add_vector(graph, "gradient.squares", MR_STATE, MR_F64, parameter_count,
-                        &optimizer->squares);
+    status =
+        add_vector(graph, "gradient.squares", MR_STATE, MR_F64, part_count, &optimizer->squares);
   }
   if (status == MR_OK) {
     status = add_vector(graph, "gradient.norm", MR_STATE, MR_F64, 1, &optimizer->norm);
@@ -72,7 +72,7 @@ static mr_status add_tensors(struct optimizer *optimizer, uint32_t parameter_cou
   if (status == MR_OK && optimizer->options.clip > 0) {
     status = add_vector(graph, "gradient.scale", MR_SCRATCH, MR_F32, 1, &optimizer->scale);
   }
-  for (uint32_t i = 0; status == MR_OK && i < parameter_count; i++) {
+  for (uint32_t i = 0; status == MR_OK && i < part_count; i++) {
     status = add_pieces(optimizer, i);
   }
   return status;
@@ -80,19 +80,19 @@ static mr_status add_tensors(struct optimizer *optimizer, uint32_t parameter_cou
 
 mr_status optimizer_init(struct optimizer *optimizer, const struct op_builder *builder,
                          const struct optimizer_options *options, const struct model_config *config,
-                         const struct tape_parameter *parameters) {
+                         const struct tape_parameter *parts) {
   struct optimizer made = {
-      .builder = *builder, .options = *options, .config = config, .parameters = parameters};
-  uint32_t parameter_count = model_parameter_count(config);
+      .builder = *builder, .options = *options, .config = config, .parts = parts};
+  uint32_t part_count = model_part_count(config);
   uint32_t piece_count = 0;
-  for (uint32_t i = 0; i < parameter_count; i++) {
-    piece_count += piece_count_of(model_parameter_at(config, i).count);
+  for (uint32_t i = 0; i < part_count; i++) {
+    piece_count += piece_count_of(model_part_at(config, i).count);
   }
   made.pieces = train_allocate(piece_count, sizeof *made.pieces);
-  made.first_piece = train_allocate(parameter_count + 1ull, sizeof *made.first_piece);
+  made.first_piece = train_allocate(part_count + 1ull, sizeof *made.first_piece);
   mr_status status = made.pieces == NULL || made.first_piece == NULL
                          ? MR_NO_MEMORY
-                         : add_tensors(&made, parameter_count);
+                         : add_tensors(&made, part_count);
   if (status != MR_OK) {
     optimizer_fini(&made);
     return status;
@@ -109,16 +109,16 @@ void optimizer_fini(struct optimizer *optimizer) {
   optimizer->first_piece = NULL;
 }
 
-static mr_status update(struct optimizer *optimizer, uint32_t parameter) {
-  struct model_parameter description = model_parameter_at(optimizer->config, parameter);
+static mr_status update(struct optimizer *optimizer, uint32_t part) {
+  struct model_part description = model_part_at(optimizer->config, part);
   const struct optimizer_options *options = &optimizer->options;
   mr_status status = MR_OK;
-  for (uint32_t i = optimizer->first_piece[parameter];
-       status == MR_OK && i < optimizer->first_piece[parameter + 1]; i++) {
+  for (uint32_t i = optimizer->first_piece[part];
+       status == MR_OK && i < optimizer->first_piece[part + 1]; i++) {
     const struct optimizer_piece *piece = &optimizer->pieces[i];
     struct op_adamw op = {
-        .p = optimizer->parameters[parameter].tensor,
-        .g = optimizer->parameters[parameter].gradient,
+        .p = optimizer->parts[part].tensor,
+        .g = optimizer->parts[part].gradient,
         .m = piece->m,
         .v = piece->v,
         .scalars = optimizer->scalars,
@@ -131,41 +131,41 @@ static mr_status update(struct optimizer *optimizer, uint32_t parameter) {
         .weight_decay = description.rank >= 2 ? (float)options->weight_decay : 0,
     };
     char name[TRAIN_NAME_BYTES];
-    snprintf(name, sizeof name, "update.%.128s.%u", description.name,
-             i - optimizer->first_piece[parameter]);
+    snprintf(name, sizeof name, "update.%.160s.%u", description.name,
+             i - optimizer->first_piece[part]);
     status = op_add_adamw(&optimizer->builder, name, &op);
   }
   return status;
 }
 
-mr_status optimizer_gradient_complete(void *context, tape_parameter_id parameter) {
+mr_status optimizer_gradient_complete(void *context, tape_parameter_id part) {
   struct optimizer *optimizer = context;
-  struct model_parameter description = model_parameter_at(optimizer->config, parameter);
-  struct op_sum_squares op = {.g = optimizer->parameters[parameter].gradient,
+  struct model_part description = model_part_at(optimizer->config, part);
+  struct op_sum_squares op = {.g = optimizer->parts[part].gradient,
                               .squares = optimizer->squares,
                               .count = description.count,
-                              .index = parameter};
+                              .index = part};
   char name[TRAIN_NAME_BYTES];
-  snprintf(name, sizeof name, "norm.%.128s", description.name);
+  snprintf(name, sizeof name, "norm.%.160s", description.name);
   mr_status status = op_add_sum_squares(&optimizer->builder, name, &op);
   if (status == MR_OK && !(optimizer->options.clip > 0)) {
-    status = update(optimizer, parameter);
+    status = update(optimizer, part);
   }
   return status;
 }
 
 mr_status optimizer_finish(struct optimizer *optimizer) {
-  uint32_t parameter_count = model_parameter_count(optimizer->config);
+  uint32_t part_count = model_part_count(optimizer->config);
   struct op_norm op = {.squares = optimizer->squares,
                        .norm = optimizer->norm,
                        .scale = optimizer->scale,
-                       .count = parameter_count,
+                       .count = part_count,
                        .clip = optimizer->options.clip};
   mr_status status = op_add_norm(&optimizer->builder, "norm", &op);
   if (!(optimizer->options.clip > 0)) {
     return status;
   }
-  for (uint32_t i = 0; status == MR_OK && i < parameter_count; i++) {
+  for (uint32_t i = 0; status == MR_OK && i < part_count; i++) {
     status = update(optimizer, i);
   }
   return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AdamW (Loshchilov and Hutter 2019) over all parameters of a step. The two moments of a parameter
- * are states in pieces of at most OPTIMIZER_PIECE_BYTES, so that they stream through the device.
- * Weight decay acts on parameters of two dimensions or more.
+ * AdamW (Loshchilov and Hutter 2019) over all parameters of a step. The two moments of a part of
+ * the model are states in pieces of at most OPTIMIZER_PIECE_BYTES, so that they stream through the
+ * device. Weight decay acts on parameters of two dimensions or more.
  *
  * Order of updates. With clipping off, a parameter is updated as soon as its gradient is complete,
  * so gradients never all live at once. With clipping on, no update can start before the norm of all
@@ -24,21 +24,21 @@ struct optimizer_options {
 };
 
 struct optimizer_piece {
-  uint32_t parameter;
-  uint64_t first, count; /* elements of the parameter */
+  uint32_t part;
+  uint64_t first, count; /* elements of the part */
   mr_tensor_id m, v;
 };
 
 struct optimizer {
   struct op_builder builder;
   struct optimizer_options options;
-  const struct model_config *config;       /* borrowed */
-  const struct tape_parameter *parameters; /* borrowed, in model order */
-  struct optimizer_piece *pieces;          /* in the order of parameters */
+  const struct model_config *config;  /* borrowed */
+  const struct tape_parameter *parts; /* the model's; borrowed */
+  struct optimizer_piece *pieces;     /* in the order of parts */
   uint32_t piece_count;
-  uint32_t *first_piece; /* of each parameter, and one past the last */
+  uint32_t *first_piece; /* of each part, and one past the last */
   mr_tensor_id scalars;  /* input, OP_SCALAR_COUNT floats */
-  mr_tensor_id squares;  /* state, one double for each parameter */
+  mr_tensor_id squares;  /* state, one double for each part */
   mr_tensor_id norm;     /* state, one double */
   mr_tensor_id scale;    /* one float, where clip > 0 */
 };
@@ -48,12 +48,12 @@ MR_CHECK_RESULT mr_status optimizer_init(struct optimizer *optimizer,
                                          const struct op_builder *builder,
                                          const struct optimizer_options *options,
                                          const struct model_config *config,
-                                         const struct tape_parameter *parameters);
+                                         const struct tape_parameter *parts);
 void optimizer_fini(struct optimizer *optimizer);
 
-/* What follows as soon as a parameter's gradient is complete: its part of the norm and, with
- * clipping off, its update. A tape_complete; `context` is the optimizer. */
-MR_CHECK_RESULT mr_status optimizer_gradient_complete(void *context, tape_parameter_id parameter);
+/* What follows as soon as the gradient of a part of the model is complete: its share of the norm
+ * and, with clipping off, its update. A tape_complete; `context` is the optimizer. */
+MR_CHECK_RESULT mr_status optimizer_gradient_complete(void *context, tape_parameter_id part);
 
 /* The end of the step: the norm and, with clipping on, the updates. */
 MR_CHECK_RESULT mr_status optimizer_finish(struct optimizer *optimizer);

@@ -14,7 +14,8 @@
 #define NAME_PREFIX "transformer."
 
 uint32_t bundle_count(const struct step *step, enum bundle_kind kind) {
-  return kind == BUNDLE_MODEL ? step->parameter_count : 2 * step->parameter_count;
+  uint32_t parameters = model_parameter_count(&step->options.config);
+  return kind == BUNDLE_MODEL ? parameters : 2 * parameters;
 }
 
 struct bundle_tensor bundle_tensor_at(const struct step *step, enum bundle_kind kind,
@@ -29,32 +30,55 @@ struct bundle_tensor bundle_tensor_at(const struct step *step, enum bundle_kind 
   return tensor;
 }
 
-/* Where elements [first, ...) of a bundle's tensor lie in the run. A piece of the trainer never
- * crosses a piece of the optimizer, because the one divides the other. */
-static mr_tensor_id locate(const struct step *step, enum bundle_kind kind, uint32_t index,
-                           uint64_t *first) {
+/* Where elements of a bundle's tensor lie in the run. */
+struct place {
+  mr_tensor_id tensor;
+  uint64_t first, count; /* elements of that tensor from the one that was asked for on */
+};
+
+static struct place locate(const struct step *step, enum bundle_kind kind, uint32_t index,
+                           uint64_t element) {
+  const struct model_config *config = &step->options.config;
+  uint32_t part = model_part_of(config, kind == BUNDLE_MODEL ? index : index / 2, element);
+  struct model_part description = model_part_at(config, part);
+  uint64_t first = element - description.first;
   if (kind == BUNDLE_MODEL) {
-    return step->parameters[index].tensor;
+    return (struct place){step->parts[part].tensor, first, description.count - first};
   }
-  _Static_assert(OPTIMIZER_PIECE_BYTES % TRAIN_PIECE_BYTES == 0, "pieces of pieces");
   const struct optimizer *optimizer = &step->optimizer;
-  uint64_t piece = optimizer->first_piece[index / 2] + *first / OPTIMIZER_PIECE_ELEMENTS;
-  *first %= OPTIMIZER_PIECE_ELEMENTS;
-  return index % 2 == 0 ? optimizer->pieces[piece].m : optimizer->pieces[piece].v;
+  uint64_t number = optimizer->first_piece[part] + first / OPTIMIZER_PIECE_ELEMENTS;
+  const struct optimizer_piece *piece = &optimizer->pieces[number];
+  first -= piece->first;
+  return (struct place){index % 2 == 0 ? piece->m : piece->v, first, piece->count - first};
 }
 
+/* Elements [first, first + count) of a bundle's tensor into the trainer's piece, from as many
+ * tensors of the run as hold them. */
 static mr_status run_to_piece(struct trainer *trainer, enum bundle_kind kind, uint32_t index,
                               uint64_t first, uint64_t count) {
-  mr_tensor_id tensor = locate(trainer->step, kind, index, &first);
-  return mr_run_read(trainer->run, tensor, first * sizeof(float), trainer->piece,
-                     count * sizeof(float));
+  mr_status status = MR_OK;
+  uint64_t here = 0;
+  for (uint64_t done = 0; status == MR_OK && done < count; done += here) {
+    struct place place = locate(trainer->step, kind, index, first + done);
+    here = train_min_u64(place.count, count - done);
+    status = mr_run_read(trainer->run, place.tensor, place.first * sizeof(float),
+                         trainer->piece + done, here * sizeof(float));
+  }
+  return status;
 }
 
+/* The way back. */
 static mr_status piece_to_run(struct trainer *trainer, enum bundle_kind kind, uint32_t index,
                               uint64_t first, uint64_t count) {
-  mr_tensor_id tensor = locate(trainer->step, kind, index, &first);
-  return mr_run_write(trainer->run, tensor, first * sizeof(float), trainer->piece,
-                      count * sizeof(float));
+  mr_status status = MR_OK;
+  uint64_t here = 0;
+  for (uint64_t done = 0; status == MR_OK && done < count; done += here) {
+    struct place place = locate(trainer->step, kind, index, first + done);
+    here = train_min_u64(place.count, count - done);
+    status = mr_run_write(trainer->run, place.tensor, place.first * sizeof(float),
+                          trainer->piece + done, here * sizeof(float));
+  }
+  return status;
 }
 
 static mr_status append_tensor(struct trainer *trainer, enum bundle_kind kind, uint32_t index,
@@ -206,7 +230,7 @@ mr_status weights_check(const struct step *step, const char *path) {
   if (status != MR_OK) {
     return status;
   }
-  for (uint32_t i = 0; status == MR_OK && i < step->parameter_count; i++) {
+  for (uint32_t i = 0; status == MR_OK && i < bundle_count(step, BUNDLE_MODEL); i++) {
     struct bundle_tensor tensor = bundle_tensor_at(step, BUNDLE_MODEL, i);
     const struct safetensors_entry *entry = NULL;
     status = find_tensor(&file, &tensor, &entry);

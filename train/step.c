@@ -9,21 +9,21 @@
 
 static mr_status add_parameters(struct step *step) {
   mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < step->parameter_count; i++) {
-    struct model_parameter parameter = model_parameter_at(&step->options.config, i);
+  for (uint32_t i = 0; status == MR_OK && i < step->part_count; i++) {
+    struct model_part part = model_part_at(&step->options.config, i);
     struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
-                                  .name = parameter.name,
+                                  .name = part.name,
                                   .role = MR_PARAMETER,
                                   .dtype = MR_F32,
-                                  .rank = parameter.rank,
-                                  .shape = {parameter.shape[0], parameter.shape[1]}};
-    status = mr_graph_add_tensor(step->graph, &desc, &step->parameters[i].tensor);
+                                  .rank = part.rank,
+                                  .shape = {part.shape[0], part.shape[1]}};
+    status = mr_graph_add_tensor(step->graph, &desc, &step->parts[i].tensor);
     char name[TRAIN_NAME_BYTES];
-    snprintf(name, sizeof name, "gradient.%.128s", parameter.name);
+    snprintf(name, sizeof name, "gradient.%.160s", part.name);
     desc.name = name;
     desc.role = MR_GRADIENT;
     if (status == MR_OK) {
-      status = mr_graph_add_tensor(step->graph, &desc, &step->parameters[i].gradient);
+      status = mr_graph_add_tensor(step->graph, &desc, &step->parts[i].gradient);
     }
   }
   return status;
@@ -61,7 +61,7 @@ static mr_status add_passes(struct step *step, const struct op_builder *builder)
                            .positions = options->config.positions};
   struct tape tape;
   mr_status status =
-      tape_init(&tape, builder, &shape, step->parameters, model_layer_calls(&options->config));
+      tape_init(&tape, builder, &shape, step->parts, model_layer_calls(&options->config));
   if (status != MR_OK) {
     return status;
   }
@@ -70,7 +70,8 @@ static mr_status add_passes(struct step *step, const struct op_builder *builder)
     struct model_inputs inputs = {.tokens = step->tokens[i],
                                   .targets = step->targets[i],
                                   .loss = step->loss,
-                                  .loss_scale = 1.0 / tokens};
+                                  .loss_scale = 1.0 / tokens,
+                                  .block_rows = options->block_rows};
     tape_begin(&tape, i, options->grad_accum);
     model_forward(&options->config, &tape, &inputs);
     tape_backward(&tape, optimizer_gradient_complete, &step->optimizer);
@@ -94,7 +95,7 @@ static mr_status build(struct step *step) {
   }
   if (status == MR_OK) {
     status = optimizer_init(&step->optimizer, &builder, &options->optimizer, &step->options.config,
-                            step->parameters);
+                            step->parts);
   }
   if (status == MR_OK) {
     status = add_passes(step, &builder);
@@ -103,18 +104,18 @@ static mr_status build(struct step *step) {
 }
 
 mr_status step_create(const struct step_options *options, struct step **step_out) {
-  TRAIN_ASSERT(options->threads > 0 && options->grad_accum > 0);
+  TRAIN_ASSERT(options->threads > 0 && options->grad_accum > 0 && options->block_rows > 0);
   struct step *step = train_allocate(1, sizeof *step);
   if (step == NULL) {
     return MR_NO_MEMORY;
   }
   step->options = *options;
-  step->parameter_count = model_parameter_count(&options->config);
-  step->parameters = train_allocate(step->parameter_count, sizeof *step->parameters);
+  step->part_count = model_part_count(&options->config);
+  step->parts = train_allocate(step->part_count, sizeof *step->parts);
   step->tokens = train_allocate(options->grad_accum, sizeof *step->tokens);
   step->targets = train_allocate(options->grad_accum, sizeof *step->targets);
   mr_status status = MR_NO_MEMORY;
-  if (step->parameters != NULL && step->tokens != NULL && step->targets != NULL) {
+  if (step->parts != NULL && step->tokens != NULL && step->targets != NULL) {
     status = build(step);
   }
   if (status != MR_OK) {
@@ -131,7 +132,7 @@ void step_destroy(struct step *step) {
   }
   optimizer_fini(&step->optimizer);
   mr_graph_destroy(step->graph);
-  free(step->parameters);
+  free(step->parts);
   free(step->tokens);
   free(step->targets);
   free(step);

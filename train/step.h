@@ -15,15 +15,16 @@ struct step_options {
   struct model_config config;
   struct optimizer_options optimizer;
   uint32_t batch, seq, grad_accum;
-  uint32_t threads; /* resolved: at least 1 */
+  uint64_t block_rows; /* of the head (vocabulary.h) */
+  uint32_t threads;    /* resolved: at least 1 */
   bool reference;
 };
 
 struct step {
   struct step_options options;
   struct mr_graph *graph;
-  struct tape_parameter *parameters; /* in model order */
-  uint32_t parameter_count;
+  struct tape_parameter *parts; /* the model's */
+  uint32_t part_count;
   struct optimizer optimizer;
   mr_tensor_id *tokens, *targets; /* of each micro-step, (batch, seq) */
   mr_tensor_id loss;              /* state, one double: mean nats for each token */

@@ -53,6 +53,8 @@ struct tape {
   mr_status status;
 };
 
+#define TAPE_MOST_SLICES (MR_MAX_OPERANDS - 1) /* the loss reads one operand of each */
+
 /* A position in tape.values, and in tape.parameters. */
 typedef uint32_t tape_value_id;
 typedef uint32_t tape_parameter_id;
@@ -69,8 +71,16 @@ void tape_begin(struct tape *tape, uint32_t micro_step, uint32_t micro_step_coun
 /* The layers that follow belong to this block and have names beginning with `prefix`. */
 void tape_section(struct tape *tape, uint32_t block, const char *prefix);
 
+/* The token embedding: `count` parameters from `first` on, each with the rows of slice_words words
+ * of the shape's vocabulary, the last with the rest. */
+struct tape_slices {
+  tape_parameter_id first;
+  uint32_t count;
+  uint64_t slice_words;
+};
+
 tape_value_id tape_embed(struct tape *tape, const char *name, mr_tensor_id tokens,
-                         tape_parameter_id wte, tape_parameter_id wpe);
+                         const struct tape_slices *wte, tape_parameter_id wpe);
 
 /* gamma and beta are parameters first and first + 1. */
 tape_value_id tape_layernorm(struct tape *tape, const char *name, tape_value_id x,
@@ -92,8 +102,14 @@ tape_value_id tape_gelu(struct tape *tape, const char *name, tape_value_id x, ui
 tape_value_id tape_attention(struct tape *tape, const char *name, tape_value_id qkv);
 
 /* The end of a forward pass: loss (+)= scale * sum of the cross-entropies. */
-void tape_head(struct tape *tape, const char *name, tape_value_id x, tape_parameter_id wte,
-               mr_tensor_id targets, mr_tensor_id loss, double scale);
+struct tape_head {
+  tape_value_id x;
+  struct tape_slices wte;
+  mr_tensor_id targets, loss;
+  double scale;
+  uint64_t block_rows; /* train/vocabulary.h */
+};
+void tape_head(struct tape *tape, const char *name, const struct tape_head *head);
 
 /* Called when no op of the whole step will change the parameter's gradient any more, nor read the
  * parameter. */

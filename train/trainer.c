@@ -10,11 +10,12 @@
 #include "train/common.h"
 #include "train/job.h"
 #include "train/kernels/kernels.h"
+#include "train/vocabulary.h"
 
 static void fill_info(struct trainer *trainer) {
   const struct step_options *options = &trainer->step->options;
   struct trainer_info *info = &trainer->info;
-  for (uint32_t i = 0; i < trainer->step->parameter_count; i++) {
+  for (uint32_t i = 0; i < model_parameter_count(&options->config); i++) {
     info->parameter_count += model_parameter_at(&options->config, i).count;
   }
   info->parameter_bytes = info->parameter_count * sizeof(float);
@@ -47,6 +48,9 @@ static mr_status build_step(struct trainer *trainer) {
       .reference = options->reference,
   };
   mr_status status = model_resolve(options, &step.config, &step.batch, &step.seq);
+  if (status == MR_OK) {
+    step.block_rows = vocabulary_block_rows(step.config.vocab, (uint64_t)step.batch * step.seq);
+  }
   if (status == MR_OK && !options->reference) {
     status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
   }
@@ -136,13 +140,14 @@ mr_status trainer_graph_create(const struct trainer_options *options, struct mr_
 static mr_status draw_weights(struct trainer *trainer) {
   const struct step *step = trainer->step;
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < step->parameter_count; i++) {
-    uint64_t total = model_parameter_at(&step->options.config, i).count;
-    for (uint64_t at = 0; status == MR_OK && at < total; at += TRAIN_PIECE_ELEMENTS) {
-      uint64_t count = train_min_u64(TRAIN_PIECE_ELEMENTS, total - at);
-      model_draw(&step->options.config, trainer->options.seed, i, at, count, trainer->piece);
-      status = mr_run_write(trainer->run, step->parameters[i].tensor, at * sizeof(float),
-                            trainer->piece, count * sizeof(float));
+  for (uint32_t i = 0; i < step->part_count; i++) {
+    struct model_part part = model_part_at(&step->options.config, i);
+    for (uint64_t at = 0; status == MR_OK && at < part.count; at += TRAIN_PIECE_ELEMENTS) {
+      uint64_t count = train_min_u64(TRAIN_PIECE_ELEMENTS, part.count - at);
+      model_draw(&step->options.config, trainer->options.seed, part.parameter, part.first + at,
+                 count, trainer->piece);
+      status = mr_run_write(trainer->run, step->parts[i].tensor, at * sizeof(float), trainer->piece,
+                            count * sizeof(float));
     }
   }
   return status;

@@ -245,34 +245,79 @@ static void attention_gradients(void **state) {
   }
 }
 
+/* The head of two slices. */
+enum { HEAD_ROWS = 8, HEAD_WIDTH = 6, HEAD_VOCAB = 11, HEAD_FIRST_WORDS = 5, HEAD_STRIDE = 16 };
+
+struct head {
+  const double *x, *wte;
+  const int32_t *targets;
+  double *logits[2], *sums[2], *softmax;
+};
+
+static uint64_t head_words(int slice) {
+  return slice == 0 ? HEAD_FIRST_WORDS : HEAD_VOCAB - HEAD_FIRST_WORDS;
+}
+
 static double head_objective(const void *context) {
-  struct kernel_head op = *(const struct kernel_head *)context;
+  const struct head *h = context;
+  for (int i = 0; i < 2; i++) {
+    uint64_t first_word = i == 0 ? 0 : HEAD_FIRST_WORDS;
+    struct kernel_head_logits op = {.x = h->x,
+                                    .wte = h->wte + first_word * HEAD_WIDTH,
+                                    .targets = h->targets,
+                                    .logits = h->logits[i],
+                                    .sums = h->sums[i],
+                                    .rows = HEAD_ROWS,
+                                    .width = HEAD_WIDTH,
+                                    .first_word = first_word,
+                                    .vocab = head_words(i),
+                                    .stride = HEAD_STRIDE};
+    assert_int_equal(kernel_reference()->head_logits(NULL, &op, NULL), MR_OK);
+  }
+  const double *sums[2] = {h->sums[0], h->sums[1]};
   double loss = 0;
-  op.loss = &loss;
-  op.evaluate = true;
-  assert_int_equal(kernel_reference()->head(NULL, &op, NULL), MR_OK);
+  struct kernel_head_loss op = {.sums = sums,
+                                .loss = &loss,
+                                .softmax = h->softmax,
+                                .rows = HEAD_ROWS,
+                                .slices = 2,
+                                .scale = 1.0 / HEAD_ROWS};
+  assert_int_equal(kernel_reference()->head_loss(NULL, &op, NULL), MR_OK);
   return loss;
 }
 
 static void head_gradients(void **state) {
   (void)state;
-  enum { ROWS = 8, WIDTH = 6, VOCAB = 11 };
-  int32_t words[ROWS];
-  double *x = values(ROWS * WIDTH, 1), *wte = values(VOCAB * WIDTH, 1), loss = 0;
-  struct kernel_head op = {.x = x,
-                           .wte = wte,
-                           .targets = tokens(words, ROWS, VOCAB),
-                           .loss = &loss,
-                           .dx = values(ROWS * WIDTH, 1),
-                           .dwte = values(VOCAB * WIDTH, 1),
-                           .rows = ROWS,
-                           .width = WIDTH,
-                           .vocab = VOCAB,
-                           .scale = 1.0 / ROWS};
-  assert_int_equal(kernel_reference()->head(NULL, &op, NULL), MR_OK);
-  assert_true(fabs(loss - head_objective(&op)) < 1e-12);
-  check("dx", head_objective, &op, x, op.dx, ROWS * WIDTH);
-  check("dwte", head_objective, &op, wte, op.dwte, VOCAB * WIDTH);
+  int32_t words[HEAD_ROWS];
+  double *x = values(HEAD_ROWS * HEAD_WIDTH, 1), *wte = values(HEAD_VOCAB * HEAD_WIDTH, 1);
+  struct head h = {.x = x, .wte = wte, .targets = tokens(words, HEAD_ROWS, HEAD_VOCAB)};
+  for (int i = 0; i < 2; i++) {
+    h.logits[i] = values(HEAD_ROWS * HEAD_STRIDE, 1);
+    h.sums[i] = values(HEAD_ROWS * KERNEL_HEAD_SUMS, 1);
+  }
+  h.softmax = values(HEAD_ROWS * KERNEL_HEAD_SOFTMAX, 1);
+  double *dx = values(HEAD_ROWS * HEAD_WIDTH, 1), *dwte = values(HEAD_VOCAB * HEAD_WIDTH, 1);
+  head_objective(&h);
+  for (int i = 2; i-- > 0;) {
+    uint64_t first_word = i == 0 ? 0 : HEAD_FIRST_WORDS;
+    struct kernel_head_gradient op = {.x = x,
+                                      .wte = wte + first_word * HEAD_WIDTH,
+                                      .targets = words,
+                                      .softmax = h.softmax,
+                                      .logits = h.logits[i],
+                                      .dx = dx,
+                                      .dwte = dwte + first_word * HEAD_WIDTH,
+                                      .rows = HEAD_ROWS,
+                                      .width = HEAD_WIDTH,
+                                      .first_word = first_word,
+                                      .vocab = head_words(i),
+                                      .stride = HEAD_STRIDE,
+                                      .scale = 1.0 / HEAD_ROWS,
+                                      .accumulate_dx = i == 0};
+    assert_int_equal(kernel_reference()->head_gradient(NULL, &op), MR_OK);
+  }
+  check("dx", head_objective, &h, x, dx, HEAD_ROWS * HEAD_WIDTH);
+  check("dwte", head_objective, &h, wte, dwte, HEAD_VOCAB * HEAD_WIDTH);
 }
 
 static int start(void **state) {

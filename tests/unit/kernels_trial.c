@@ -81,6 +81,13 @@ static bool coin(struct trial *t) {
   return mr_random_below(&t->random, 2) == 1;
 }
 
+/* A slice of a vocabulary of `vocab` words, at its begin, inside, at its end, or all of it. */
+static uint64_t slice(struct trial *t, uint64_t vocab, uint64_t *first_word_out) {
+  uint64_t words = coin(t) ? vocab : between(t, 1, vocab);
+  *first_word_out = mr_random_below(&t->random, vocab - words + 1);
+  return words;
+}
+
 /* Sizes at and around the vectors' and tiles' widths as well as any. */
 static uint64_t size(struct trial *t, uint64_t most) {
   static const uint16_t edges[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 127, 129};
@@ -95,9 +102,10 @@ static uint64_t most(const struct trial *t) {
 static void run_embed(struct trial *t) {
   uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
   uint64_t vocab = between(t, 1, 60);
-  struct kernel_embed op = {.batch = batch, .seq = seq, .width = width, .vocab = vocab};
+  struct kernel_embed op = {.batch = batch, .seq = seq, .width = width};
+  op.vocab = slice(t, vocab, &op.first_word);
   op.tokens = tokens(t, batch * seq, vocab);
-  op.wte = input(t, vocab * width, 1);
+  op.wte = input(t, op.vocab * width, 1);
   op.wpe = input(t, seq * width, 1);
   op.x = output(t, batch * seq * width, "x");
   assert_int_equal(t->table->embed(t->team, &op), MR_OK);
@@ -106,16 +114,13 @@ static void run_embed(struct trial *t) {
 static void run_embed_backward(struct trial *t) {
   uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
   uint64_t vocab = between(t, 1, 60), positions = seq + between(t, 0, 5);
-  struct kernel_embed_backward op = {.batch = batch,
-                                     .seq = seq,
-                                     .width = width,
-                                     .vocab = vocab,
-                                     .positions = positions,
-                                     .accumulate = coin(t)};
+  struct kernel_embed_backward op = {
+      .batch = batch, .seq = seq, .width = width, .positions = positions, .accumulate = coin(t)};
+  op.vocab = slice(t, vocab, &op.first_word);
   op.tokens = tokens(t, batch * seq, vocab);
   op.dx = input(t, batch * seq * width, 1);
-  op.dwte = output(t, vocab * width, "dwte");
-  op.dwpe = output(t, positions * width, "dwpe");
+  op.dwte = output(t, op.vocab * width, "dwte");
+  op.dwpe = coin(t) ? output(t, positions * width, "dwpe") : NULL;
   uint64_t bytes =
       kernel_embed_backward_scratch_bytes(batch * seq, width, mr_team_thread_count(t->team));
   assert_int_equal(t->table->embed_backward(t->team, &op, scratch(t, bytes)), MR_OK);
@@ -228,26 +233,75 @@ static void run_attention_backward(struct trial *t) {
   assert_int_equal(t->table->attention_backward(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
-static void run_head(struct trial *t) {
-  static const uint64_t vocabs[] = {1, 2, 17, 64, 65, 200, 256, 777, 1000};
-  uint64_t rows = size(t, most(t)), width = size(t, 100);
-  uint64_t vocab = vocabs[mr_random_below(&t->random, MR_COUNT_OF(vocabs))];
-  if (t->large && coin(t)) rows = between(t, 1000, 1100), width = between(t, 1, 8);
-  struct kernel_head op = {.rows = rows,
-                           .width = width,
-                           .vocab = vocab,
-                           .scale = 1.0 / (double)rows,
-                           .accumulate_loss = coin(t),
-                           .accumulate = coin(t),
-                           .evaluate = mr_random_below(&t->random, 4) == 0};
-  op.x = input(t, rows * width, 1);
-  op.wte = input(t, vocab * width, 1);
-  op.targets = tokens(t, rows, vocab);
+static uint64_t head_vocab(struct trial *t) {
+  static const uint16_t vocabs[] = {1, 2, 17, 64, 65, 200, 256, 777, 1000};
+  return vocabs[mr_random_below(&t->random, MR_COUNT_OF(vocabs))];
+}
+
+static uint64_t head_rows(struct trial *t, uint64_t *width_out) {
+  uint64_t rows = size(t, most(t));
+  *width_out = size(t, 100);
+  if (t->large && coin(t)) rows = between(t, 1000, 1100), *width_out = between(t, 1, 8);
+  return rows;
+}
+
+static void run_head_logits(struct trial *t) {
+  struct kernel_head_logits op = {.width = 0};
+  uint64_t vocab = head_vocab(t);
+  op.vocab = slice(t, vocab, &op.first_word);
+  op.rows = head_rows(t, &op.width);
+  op.stride = kernel_head_stride(op.vocab);
+  op.x = input(t, op.rows * op.width, 1);
+  op.wte = input(t, op.vocab * op.width, 1);
+  op.targets = tokens(t, op.rows, vocab);
+  op.logits = output(t, op.rows * op.stride, "logits");
+  op.sums = output(t, op.rows * KERNEL_HEAD_SUMS, "sums");
+  uint64_t bytes =
+      kernel_head_logits_scratch_bytes(op.rows, op.vocab, mr_team_thread_count(t->team));
+  assert_int_equal(t->table->head_logits(t->team, &op, scratch(t, bytes)), MR_OK);
+}
+
+static void run_head_loss(struct trial *t) {
+  enum { MOST_SLICES = 5 };
+  uint64_t rows = size(t, t->large ? 3000 : 130), slices = between(t, 1, MOST_SLICES);
+  const float *sums[MOST_SLICES];
+  for (uint64_t k = 0; k < slices; k++) {
+    float *of_slice = input(t, rows * KERNEL_HEAD_SUMS, 3);
+    for (uint64_t r = 0; r < rows; r++) {
+      of_slice[r * KERNEL_HEAD_SUMS + 1] = 1 + fabsf(of_slice[r * KERNEL_HEAD_SUMS + 1]);
+    }
+    sums[k] = of_slice;
+  }
+  struct kernel_head_loss op = {.sums = sums,
+                                .rows = rows,
+                                .slices = slices,
+                                .scale = 1.0 / (double)rows,
+                                .accumulate = coin(t)};
   op.loss = output_double(t, "loss");
-  op.dx = output(t, rows * width, "dx");
-  op.dwte = output(t, vocab * width, "dwte");
-  uint64_t bytes = kernel_head_scratch_bytes(rows, width, vocab, mr_team_thread_count(t->team));
-  assert_int_equal(t->table->head(t->team, &op, scratch(t, bytes)), MR_OK);
+  op.softmax = output(t, rows * KERNEL_HEAD_SOFTMAX, "softmax");
+  void *memory = scratch(t, kernel_head_loss_scratch_bytes(rows));
+  assert_int_equal(t->table->head_loss(t->team, &op, memory), MR_OK);
+}
+
+static void run_head_gradient(struct trial *t) {
+  struct kernel_head_gradient op = {.accumulate_dx = coin(t), .accumulate = coin(t)};
+  uint64_t vocab = head_vocab(t);
+  op.vocab = slice(t, vocab, &op.first_word);
+  op.rows = head_rows(t, &op.width);
+  op.stride = kernel_head_stride(op.vocab);
+  op.scale = 1.0 / (double)op.rows;
+  op.x = input(t, op.rows * op.width, 1);
+  op.wte = input(t, op.vocab * op.width, 1);
+  op.targets = tokens(t, op.rows, vocab);
+  op.logits = output(t, op.rows * op.stride, "logits");
+  float *softmax = input(t, op.rows * KERNEL_HEAD_SOFTMAX, 1);
+  for (uint64_t r = 0; r < op.rows; r++) {
+    softmax[r * KERNEL_HEAD_SOFTMAX + 1] = (float)(op.scale / (double)vocab);
+  }
+  op.softmax = softmax;
+  op.dx = output(t, op.rows * op.width, "dx");
+  op.dwte = output(t, op.vocab * op.width, "dwte");
+  assert_int_equal(t->table->head_gradient(t->team, &op), MR_OK);
 }
 
 static void run_sum_squares(struct trial *t) {
@@ -291,7 +345,9 @@ const struct trial_op trial_ops[] = {
     {"gelu", run_gelu, 2e-6},
     {"attention", run_attention, 2e-5},
     {"attention_backward", run_attention_backward, 1e-4},
-    {"head", run_head, 2e-4},
+    {"head_logits", run_head_logits, 2e-5},
+    {"head_loss", run_head_loss, 4e-6},
+    {"head_gradient", run_head_gradient, 2e-4},
     {"sum_squares", run_sum_squares, 1e-12},
     {"adamw", run_adamw, 4e-6},
 };

@@ -17,6 +17,7 @@
 #include "train/kernels/kernels.h"
 #include "train/safetensors.h"
 #include "train/step.h"
+#include "train/vocabulary.h"
 #include "unit/train_naive.h"
 
 #define STEPS    3u
@@ -24,6 +25,7 @@
 #define BATCH    2u
 #define MOST     4096u /* elements of the largest tensor */
 #define RELATIVE 1e-5  /* of the largest value of a tensor */
+#define VOCAB    61u
 
 #define DATA     MEMRUN_TEST_DATA "/gpt2_step/"
 
@@ -46,47 +48,100 @@ static void read_expected(struct expected *expected) {
   fclose(file);
 }
 
-/* micro_steps 2: the same batch, one row at a time. */
-static struct step *make_step(bool reference, uint32_t micro_steps, double clip) {
+/* A way to build the step: micro_steps 2: the same batch, one row at a time; cut: the vocabulary in
+ * slices and the head in blocks, the last of each smaller than the others. */
+struct variant {
+  bool reference;
+  uint32_t micro_steps;
+  double clip;
+  bool cut;
+};
+
+static struct step *make_step(const struct variant *variant) {
   struct step_options options = {
-      .config = {.layers = 2, .heads = 3, .width = 24, .vocab = 61, .positions = SEQ},
-      .optimizer =
-          {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-5, .weight_decay = 0.1, .clip = clip},
-      .batch = BATCH / micro_steps,
+      .config = {.layers = 2,
+                 .heads = 3,
+                 .width = 24,
+                 .vocab = VOCAB,
+                 .positions = SEQ,
+                 .slice_words = variant->cut ? 16 : VOCAB},
+      .optimizer = {.lr = 1e-3,
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-5,
+                    .weight_decay = 0.1,
+                    .clip = variant->clip},
+      .batch = BATCH / variant->micro_steps,
       .seq = SEQ,
-      .grad_accum = micro_steps,
+      .grad_accum = variant->micro_steps,
+      .block_rows = variant->cut ? 12 : BATCH * SEQ,
       .threads = 2,
-      .reference = reference,
+      .reference = variant->reference,
   };
   struct step *step = NULL;
   assert_int_equal(step_create(&options, &step), MR_OK);
   return step;
 }
 
-static void load_weights(const struct naive *naive, const char *path) {
+/* Where the graph has part `index` of the model: "<prefix><its name>"; NULL where the parameter is
+ * not `parameter`. */
+static float *find_part(const struct naive *naive, const struct step *step, uint32_t index,
+                        const char *prefix, const char *parameter) {
+  const struct model_config *config = &step->options.config;
+  struct model_part part = model_part_at(config, index);
+  char name[256];
+  if (strcmp(model_parameter_at(config, part.parameter).name, parameter) != 0) {
+    return NULL;
+  }
+  snprintf(name, sizeof name, "%s%s", prefix, part.name);
+  return naive_find(naive, name);
+}
+
+static void load_weights(const struct naive *naive, const struct step *step, const char *path) {
   struct safetensors_file file;
   assert_int_equal(safetensors_open(path, &file), MR_OK);
   for (uint32_t i = 0; i < file.header.entry_count; i++) {
     const struct safetensors_entry *entry = &file.header.entries[i];
-    float *to = naive_find(naive, entry->name);
-    assert_int_equal(safetensors_read(&file, entry, 0, entry->count, to), MR_OK);
+    uint64_t loaded = 0;
+    for (uint32_t j = 0; j < step->part_count; j++) {
+      struct model_part part = model_part_at(&step->options.config, j);
+      float *to = find_part(naive, step, j, "", entry->name);
+      if (to != NULL) {
+        assert_int_equal(safetensors_read(&file, entry, part.first, part.count, to), MR_OK);
+        loaded += part.count;
+      }
+    }
+    assert_int_equal(loaded, entry->count);
   }
   safetensors_close(&file);
 }
 
+/* The parameter's values, or those of its gradient, from all parts. */
+static void gather(const struct naive *naive, const struct step *step, const char *prefix,
+                   const char *parameter, float values_out[static MOST]) {
+  for (uint32_t i = 0; i < step->part_count; i++) {
+    struct model_part part = model_part_at(&step->options.config, i);
+    const float *from = find_part(naive, step, i, prefix, parameter);
+    if (from != NULL) {
+      assert_true(part.first + part.count <= MOST);
+      memcpy(values_out + part.first, from, part.count * sizeof *from);
+    }
+  }
+}
+
 /* Compares tensors "<prefix><name>" with a file: no difference above RELATIVE times the largest
  * value, plus `absolute`. */
-static void compare(const struct naive *naive, const char *path, const char *prefix,
-                    double absolute) {
+static void compare(const struct naive *naive, const struct step *step, const char *path,
+                    const char *prefix, double absolute) {
   struct safetensors_file file;
   assert_int_equal(safetensors_open(path, &file), MR_OK);
   assert_int_equal(file.header.entry_count, 28);
   for (uint32_t i = 0; i < file.header.entry_count; i++) {
     const struct safetensors_entry *entry = &file.header.entries[i];
-    char name[256];
     float wanted[MOST];
-    snprintf(name, sizeof name, "%s%s", prefix, entry->name);
-    const float *found = naive_find(naive, name);
+    float found[MOST];
+    memset(found, 0xff, sizeof found); /* NaNs, which no comparison accepts */
+    gather(naive, step, prefix, entry->name, found);
     assert_true(entry->count <= MOST);
     assert_int_equal(safetensors_read(&file, entry, 0, entry->count, wanted), MR_OK);
     double largest = 0;
@@ -97,7 +152,8 @@ static void compare(const struct naive *naive, const char *path, const char *pre
       difference = apart > difference || isnan(apart) ? apart : difference;
     }
     if (!(difference <= RELATIVE * largest + absolute)) {
-      fail_msg("%s differs by %g; its largest value is %g", name, difference, largest);
+      fail_msg("%s%s differs by %g; its largest value is %g", prefix, entry->name, difference,
+               largest);
     }
   }
   safetensors_close(&file);
@@ -120,13 +176,13 @@ static void assert_near(double found, double wanted) {
   }
 }
 
-static void check_steps(bool reference, uint32_t micro_steps) {
+static void check_steps(const struct variant *variant) {
   struct expected expected;
   read_expected(&expected);
-  struct step *step = make_step(reference, micro_steps, 0.5);
+  struct step *step = make_step(variant);
   struct naive naive;
   naive_init(&naive, step->graph, step->options.threads);
-  load_weights(&naive, DATA "init.safetensors");
+  load_weights(&naive, step, DATA "init.safetensors");
   for (uint32_t i = 0; i < STEPS; i++) {
     feed(&naive, step, &expected, i);
     naive_step(&naive, MR_STEP_EVALUATE);
@@ -135,29 +191,40 @@ static void check_steps(bool reference, uint32_t micro_steps) {
     assert_near(*(double *)naive.data[step->loss], expected.loss[i]);
     assert_near(*(double *)naive.data[step->optimizer.norm], expected.norm[i]);
     if (i == 0) {
-      compare(&naive, DATA "grad.safetensors", "gradient.", 1e-8);
-      compare(&naive, DATA "step1.safetensors", "", 1e-6);
+      compare(&naive, step, DATA "grad.safetensors", "gradient.", 1e-8);
+      compare(&naive, step, DATA "step1.safetensors", "", 1e-6);
     }
   }
-  compare(&naive, DATA "step3.safetensors", "", 1e-6);
+  compare(&naive, step, DATA "step3.safetensors", "", 1e-6);
   naive_fini(&naive);
   step_destroy(step);
 }
 
 static void reference_matches_pytorch(void **state) {
   (void)state;
-  check_steps(true, 1);
+  check_steps(&(struct variant){.reference = true, .micro_steps = 1, .clip = 0.5});
 }
 
 static void fast_matches_pytorch(void **state) {
   (void)state;
-  check_steps(false, 1);
+  check_steps(&(struct variant){.micro_steps = 1, .clip = 0.5});
 }
 
 static void accumulated_gradients_match_pytorch(void **state) {
   (void)state;
-  check_steps(true, 2);
-  check_steps(false, 2);
+  check_steps(&(struct variant){.reference = true, .micro_steps = 2, .clip = 0.5});
+  check_steps(&(struct variant){.micro_steps = 2, .clip = 0.5});
+}
+
+static void cut_vocabulary_matches_pytorch(void **state) {
+  (void)state;
+  for (uint32_t micro_steps = 1; micro_steps <= 2; micro_steps++) {
+    struct variant variant = {
+        .reference = true, .micro_steps = micro_steps, .clip = 0.5, .cut = true};
+    check_steps(&variant);
+    variant.reference = false;
+    check_steps(&variant);
+  }
 }
 
 /* Without clipping gradients and norm are the same, and updates follow at once. */
@@ -165,15 +232,16 @@ static void unclipped_step_has_the_same_gradients(void **state) {
   (void)state;
   struct expected expected;
   read_expected(&expected);
-  for (uint32_t micro_steps = 1; micro_steps <= 2; micro_steps++) {
-    struct step *step = make_step(true, micro_steps, 0);
+  for (uint32_t i = 0; i < 4; i++) {
+    struct step *step =
+        make_step(&(struct variant){.reference = true, .micro_steps = 1 + i % 2, .cut = i >= 2});
     struct naive naive;
     naive_init(&naive, step->graph, step->options.threads);
-    load_weights(&naive, DATA "init.safetensors");
+    load_weights(&naive, step, DATA "init.safetensors");
     feed(&naive, step, &expected, 0);
     naive_step(&naive, MR_STEP_TRAIN);
     assert_near(*(double *)naive.data[step->optimizer.norm], expected.norm[0]);
-    compare(&naive, DATA "grad.safetensors", "gradient.", 1e-8);
+    compare(&naive, step, DATA "grad.safetensors", "gradient.", 1e-8);
     naive_fini(&naive);
     step_destroy(step);
   }
@@ -190,24 +258,97 @@ static uint32_t first_touch(const struct mr_liveness *liveness, mr_tensor_id ten
 /* With clipping off, the head's gradient aside, no gradient lives when the next layer's is made. */
 static void unclipped_gradients_do_not_live_together(void **state) {
   (void)state;
-  struct step *step = make_step(true, 1, 0);
+  struct step *step = make_step(&(struct variant){.reference = true, .micro_steps = 1});
   struct mr_liveness liveness;
   assert_int_equal(mr_liveness_init(&liveness, step->graph), MR_OK);
-  uint32_t last_layer = 2 + MODEL_PARAMETERS_PER_LAYER;
+  uint32_t first_layer = model_part_of(&step->options.config, 2, 0);
   for (uint32_t i = 0; i < MODEL_PARAMETERS_PER_LAYER; i++) {
-    uint32_t upper = last_touch(&liveness, step->parameters[last_layer + i].gradient);
+    uint32_t upper =
+        last_touch(&liveness, step->parts[first_layer + MODEL_PARAMETERS_PER_LAYER + i].gradient);
     for (uint32_t j = 0; j < MODEL_PARAMETERS_PER_LAYER; j++) {
-      assert_true(upper < first_touch(&liveness, step->parameters[2 + j].gradient));
+      assert_true(upper < first_touch(&liveness, step->parts[first_layer + j].gradient));
     }
   }
   mr_liveness_fini(&liveness);
   step_destroy(step);
 }
 
+/* No op needs the token embedding, its gradient or all logits at once, and the gradient of a slice
+ * is complete and taken before the next slice's is touched. */
+static void slices_are_used_one_by_one(void **state) {
+  (void)state;
+  struct step *step =
+      make_step(&(struct variant){.reference = true, .micro_steps = 2, .cut = true});
+  const struct mr_graph *graph = step->graph;
+  uint32_t slices = model_part_of(&step->options.config, 1, 0);
+  assert_int_equal(slices, 4);
+  for (uint32_t i = 0; i < graph->op_count; i++) {
+    uint32_t touched = 0;
+    for (uint32_t j = 0; j < graph->ops[i].input_count; j++) {
+      touched += graph->ops[i].inputs[j] < step->parts[slices].tensor &&
+                 mr_graph_tensor_role(graph, graph->ops[i].inputs[j]) == MR_PARAMETER;
+    }
+    assert_true(touched <= 1);
+  }
+  struct mr_liveness liveness;
+  assert_int_equal(mr_liveness_init(&liveness, graph), MR_OK);
+  for (uint32_t i = 0; i + 1 < slices; i++) {
+    const struct mr_access *end = liveness.accesses + liveness.first[step->parts[i].gradient + 1];
+    uint32_t added = end[-3].op; /* by the embedding; then come norm and update */
+    assert_true(last_touch(&liveness, step->parts[i + 1].gradient) < added);
+  }
+  mr_liveness_fini(&liveness);
+  step_destroy(step);
+}
+
+static void vocabularies_are_cut_by_shape(void **state) {
+  (void)state;
+  assert_int_equal(vocabulary_slice_words(50257, 768), 5040);
+  assert_int_equal(vocabulary_slice_words(2048, 512), 2048); /* 4 MiB stay whole */
+  for (uint64_t words = 1; words <= 1u << 24; words = 3 * words + 1) {
+    for (uint64_t width = 1; width <= 65536; width *= 4) {
+      uint64_t slice = vocabulary_slice_words(words, width);
+      uint64_t slices = (words + slice - 1) / slice;
+      assert_true(slice >= 1 && slice <= words && slices <= VOCABULARY_MOST_SLICES);
+    }
+    for (uint64_t rows = 1; rows <= 1u << 24; rows = 5 * rows + 3) {
+      uint64_t block = vocabulary_block_rows(words, rows);
+      assert_true(block >= 1 && block <= rows);
+      assert_true(block <= 32 || block * words * sizeof(float) <= 256ull << 20);
+    }
+  }
+  assert_int_equal(vocabulary_block_rows(50257, 1024), 1024);
+  assert_int_equal(vocabulary_block_rows(50257, 2048), 1024);
+}
+
+/* Parts are the parameters in order, without gap or overlap, whatever the cut. */
+static void parts_make_up_the_parameters(void **state) {
+  (void)state;
+  struct step *step =
+      make_step(&(struct variant){.reference = true, .micro_steps = 1, .cut = true});
+  const struct model_config *config = &step->options.config;
+  uint32_t part = 0;
+  for (uint32_t i = 0; i < model_parameter_count(config); i++) {
+    uint64_t count = model_parameter_at(config, i).count;
+    for (uint64_t at = 0; at < count; part++) {
+      struct model_part description = model_part_at(config, part);
+      assert_int_equal(description.parameter, i);
+      assert_int_equal(description.first, at);
+      assert_int_equal(model_part_of(config, i, at), part);
+      at += description.count;
+      assert_true(at <= count);
+      assert_int_equal(model_part_of(config, i, at - 1), part);
+    }
+  }
+  assert_int_equal(part, model_part_count(config));
+  step_destroy(step);
+}
+
 /* Forward ops of a layer share a block, each micro-step has its own, and no other op has one. */
 static void blocks_are_layers(void **state) {
   (void)state;
-  struct step *step = make_step(true, 2, 1);
+  struct step *step =
+      make_step(&(struct variant){.reference = true, .micro_steps = 2, .clip = 1, .cut = true});
   uint32_t in_block[4] = {0};
   for (uint32_t i = 0; i < step->graph->op_count; i++) {
     const struct mr_op *op = &step->graph->ops[i];
@@ -293,21 +434,22 @@ static void bad_models_are_refused(void **state) {
 
 static void draws_do_not_depend_on_pieces(void **state) {
   (void)state;
-  struct model_config config = {.layers = 2, .heads = 3, .width = 24, .vocab = 61, .positions = 16};
-  float whole[61 * 24];
-  float pieces[61 * 24];
-  model_draw(&config, 7, 0, 0, 61 * 24, whole);
+  struct model_config config = {
+      .layers = 2, .heads = 3, .width = 24, .vocab = VOCAB, .positions = 16};
+  float whole[VOCAB * 24];
+  float pieces[VOCAB * 24];
+  model_draw(&config, 7, 0, 0, VOCAB * 24, whole);
   model_draw(&config, 7, 0, 0, 100, pieces);
-  model_draw(&config, 7, 0, 100, 61 * 24 - 100, pieces + 100);
+  model_draw(&config, 7, 0, 100, VOCAB * 24 - 100, pieces + 100);
   assert_memory_equal(whole, pieces, sizeof whole);
   double sum = 0;
   double squares = 0;
-  for (uint32_t i = 0; i < 61 * 24; i++) {
+  for (uint32_t i = 0; i < VOCAB * 24; i++) {
     sum += whole[i];
     squares += (double)whole[i] * whole[i];
   }
-  assert_true(fabs(sum / (61 * 24)) < 0.002);
-  assert_true(fabs(sqrt(squares / (61 * 24)) - 0.02) < 0.002);
+  assert_true(fabs(sum / (VOCAB * 24)) < 0.002);
+  assert_true(fabs(sqrt(squares / (VOCAB * 24)) - 0.02) < 0.002);
 }
 
 static int open_gemm(void **state) {
@@ -320,8 +462,12 @@ int main(void) {
       cmocka_unit_test(reference_matches_pytorch),
       cmocka_unit_test(fast_matches_pytorch),
       cmocka_unit_test(accumulated_gradients_match_pytorch),
+      cmocka_unit_test(cut_vocabulary_matches_pytorch),
       cmocka_unit_test(unclipped_step_has_the_same_gradients),
       cmocka_unit_test(unclipped_gradients_do_not_live_together),
+      cmocka_unit_test(slices_are_used_one_by_one),
+      cmocka_unit_test(vocabularies_are_cut_by_shape),
+      cmocka_unit_test(parts_make_up_the_parameters),
       cmocka_unit_test(blocks_are_layers),
       cmocka_unit_test(schedule_rises_and_falls),
       cmocka_unit_test(models_are_described),

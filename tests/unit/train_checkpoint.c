@@ -355,6 +355,72 @@ static void saved_models_are_loaded(void **state) {
   expect_invalid(&options);
 }
 
+/* A job whose token embedding is in two slices. */
+static struct trainer_options sliced_job(uint64_t steps) {
+  struct trainer_options options = small_job(steps);
+  options.width = 64;
+  options.vocab = 70001;
+  options.seq = 8;
+  options.grad_accum = 1;
+  options.run.device_bytes = 256ull << 20;
+  return options;
+}
+
+static void sliced_embeddings_are_one_tensor_in_files(void **state) {
+  (void)state;
+  char save[128];
+  char model[256];
+  snprintf(save, sizeof save, "%s/save", root);
+  snprintf(model, sizeof model, "%s/%s", save, CHECKPOINT_MODEL);
+  struct trainer_options options = sliced_job(1);
+  options.save_dir = save;
+  struct trainer *trainer = NULL;
+  assert_int_equal(trainer_create(&options, &trainer), MR_OK);
+  const struct model_config *config = &trainer->step->options.config;
+  assert_int_equal(model_part_count(config), model_parameter_count(config) + 1);
+  assert_int_equal(trainer_save(trainer), MR_OK);
+
+  struct safetensors_file file;
+  assert_int_equal(safetensors_open(model, &file), MR_OK);
+  const struct safetensors_entry *entry = safetensors_find(&file.header, "transformer.wte.weight");
+  assert_non_null(entry);
+  assert_int_equal(entry->shape[0], 70001);
+  assert_int_equal(entry->shape[1], 64);
+  static float drawn[SAFETENSORS_MOST_COUNT];
+  static float found[SAFETENSORS_MOST_COUNT];
+  for (uint64_t at = 0; at < entry->count; at += SAFETENSORS_MOST_COUNT) {
+    uint64_t count = train_min_u64(SAFETENSORS_MOST_COUNT, entry->count - at);
+    model_draw(config, options.seed, 0, at, count, drawn);
+    assert_int_equal(safetensors_read(&file, entry, at, count, found), MR_OK);
+    assert_memory_equal(drawn, found, count * sizeof *drawn);
+  }
+  safetensors_close(&file);
+
+  uint32_t wanted = sum_of(trainer);
+  trainer_destroy(trainer);
+  options.save_dir = NULL;
+  options.init_path = model;
+  options.seed++;
+  assert_int_equal(trainer_create(&options, &trainer), MR_OK);
+  assert_int_equal(sum_of(trainer), wanted);
+  trainer_destroy(trainer);
+}
+
+static void sliced_embeddings_are_resumed(void **state) {
+  (void)state;
+  struct outcome whole;
+  struct outcome half;
+  struct trainer_options options = sliced_job(2);
+  assert_int_equal(run_job(&options, &whole), MR_OK);
+  options.steps = 1;
+  options.checkpoint_dir = directory;
+  assert_int_equal(run_job(&options, &half), MR_OK);
+  options.steps = 2;
+  options.resume_dir = directory;
+  assert_int_equal(run_job(&options, &half), MR_OK);
+  assert_int_equal(half.crc, whole.crc);
+}
+
 static void interrupted_jobs_leave_a_checkpoint(void **state) {
   (void)state;
   struct trainer_options options = small_job(3);
@@ -434,6 +500,8 @@ int main(void) {
       TRAIN_TEST(what_does_not_belong_together_is_refused),
       TRAIN_TEST(same_step_is_replaced),
       TRAIN_TEST(saved_models_are_loaded),
+      TRAIN_TEST(sliced_embeddings_are_one_tensor_in_files),
+      TRAIN_TEST(sliced_embeddings_are_resumed),
       TRAIN_TEST(interrupted_jobs_leave_a_checkpoint),
       TRAIN_TEST(constrained_runs_verify),
       TRAIN_TEST(default_job_needs_offload),

@@ -24,7 +24,10 @@ static void forward_task(void *context, uint32_t task, uint32_t thread) {
   uint64_t first = (uint64_t)task * FORWARD_ROWS;
   uint64_t end = fast_min(op->batch * op->seq, first + FORWARD_ROWS);
   for (uint64_t n = first; n < end; n++) {
-    f->vector->add(op->x + n * op->width, op->wte + (uint64_t)op->tokens[n] * op->width,
+    /* Below 0 becomes larger than any slice. */
+    uint64_t word = (uint64_t)op->tokens[n] - op->first_word;
+    if (word >= op->vocab) continue;
+    f->vector->add(op->x + n * op->width, op->wte + word * op->width,
                    op->wpe + n % op->seq * op->width, op->width);
   }
 }
@@ -48,9 +51,12 @@ static void backward_task(void *context, uint32_t task, uint32_t thread) {
   uint64_t width = op->width, column = (uint64_t)task * STRIP_COLUMNS;
   uint64_t columns = fast_min(STRIP_COLUMNS, width - column);
   for (uint64_t n = 0; n < op->batch * op->seq; n++) {
-    float *row = op->dwte + (uint64_t)op->tokens[n] * width + column;
+    uint64_t word = (uint64_t)op->tokens[n] - op->first_word;
+    if (word >= op->vocab) continue;
+    float *row = op->dwte + word * width + column;
     b->vector->add(row, row, op->dx + n * width + column, columns);
   }
+  if (op->dwpe == NULL) return;
   for (uint64_t t = 0; t < op->seq; t++) {
     b->vector->column_sums(op->dwpe + t * width + column, op->dx + t * width + column,
                            op->seq * width, op->batch, columns, op->accumulate);

@@ -19,7 +19,9 @@ static const struct kernel_table table = {
     .gelu = fast_gelu,
     .attention = fast_attention,
     .attention_backward = fast_attention_backward,
-    .head = fast_head,
+    .head_logits = fast_head_logits,
+    .head_loss = fast_head_loss,
+    .head_gradient = fast_head_gradient,
     .sum_squares = fast_sum_squares,
     .adamw = fast_adamw,
 };

@@ -20,7 +20,10 @@ mr_status fast_gelu(struct mr_team *team, const struct kernel_gelu *op);
 mr_status fast_attention(struct mr_team *team, const struct kernel_attention *op, void *scratch);
 mr_status fast_attention_backward(struct mr_team *team, const struct kernel_attention_backward *op,
                                   void *scratch);
-mr_status fast_head(struct mr_team *team, const struct kernel_head *op, void *scratch);
+mr_status fast_head_logits(struct mr_team *team, const struct kernel_head_logits *op,
+                           void *scratch);
+mr_status fast_head_loss(struct mr_team *team, const struct kernel_head_loss *op, void *scratch);
+mr_status fast_head_gradient(struct mr_team *team, const struct kernel_head_gradient *op);
 mr_status fast_sum_squares(struct mr_team *team, const struct kernel_sum_squares *op,
                            void *scratch);
 mr_status fast_adamw(struct mr_team *team, const struct kernel_adamw *op);

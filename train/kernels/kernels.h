@@ -29,22 +29,28 @@
 #endif
 typedef KERNEL_REAL kernel_real;
 
-/* x[n,c] = wte[tokens[n],c] + wpe[n % T,c] */
+/*
+ * The token embedding wte and its gradient come in slices of rows (train/vocabulary.h): an op sees
+ * the `vocab` rows from word `first_word` on, as a matrix of its own, and every id of a token or
+ * target counts from word 0 of the whole.
+ */
+
+/* x[n,c] = wte[tokens[n],c] + wpe[n % T,c] for the tokens of the slice; other rows stay. */
 struct kernel_embed {
-  const int32_t *tokens;  /* (N) each below V, checked by the data loader */
+  const int32_t *tokens;  /* (N), checked by the data loader */
   const kernel_real *wte; /* (V, C) */
   const kernel_real *wpe; /* (>= T, C) */
   kernel_real *x;         /* (N, C) */
-  uint64_t batch, seq, width, vocab;
+  uint64_t batch, seq, width, first_word, vocab;
 };
-/* dwte[tokens[n]] += dx[n] (always adds: the head has written it), dwpe[t] (+)= sum over batch of
- * dx; rows of wpe from T to `positions` get 0 unless accumulate. */
+/* dwte[tokens[n]] += dx[n] for the tokens of the slice (always adds: the head has written it),
+ * dwpe[t] (+)= sum over batch of dx; rows of wpe from T to `positions` get 0 unless accumulate. */
 struct kernel_embed_backward {
   const int32_t *tokens;
   const kernel_real *dx; /* (N, C) */
   kernel_real *dwte;     /* (V, C) in place */
-  kernel_real *dwpe;     /* (positions, C) */
-  uint64_t batch, seq, width, vocab, positions;
+  kernel_real *dwpe;     /* (positions, C), or NULL */
+  uint64_t batch, seq, width, first_word, vocab, positions;
   bool accumulate; /* of dwpe */
 };
 
@@ -111,19 +117,47 @@ struct kernel_attention_backward {
 };
 
 /*
- * The language-model head with its loss, in row chunks so that (N, V) logits never exist at once:
- * logits = x . wte^T; loss (+)= scale * sum over rows of (logsumexp(logits) - logits[target]);
- * unless evaluate: dx = scale * (softmax - onehot) . wte; dwte (+)= scale * (softmax - onehot)^T .
- * x. The loss sum is kept in double.
+ * The language-model head with its loss, for the slices of the vocabulary one by one: first the
+ * logits of all, then the loss, then the gradients of all. Rows of logits are `stride` apart
+ * (kernel_head_stride), so that they begin at cache lines and spread over the sets of caches.
+ *
+ * logits = x . wte^T; of each row, sums = the largest logit, the sum of exp(logit - largest), and
+ * the target's logit, or 0 where the target lies in another slice.
  */
-struct kernel_head {
+struct kernel_head_logits {
   const kernel_real *x, *wte; /* (N, C), (V, C) */
   const int32_t *targets;     /* (N) */
-  double *loss;               /* (1) */
-  kernel_real *dx, *dwte;     /* (N, C), (V, C); untouched where evaluate */
-  uint64_t rows, width, vocab;
+  kernel_real *logits;        /* (N, stride) */
+  kernel_real *sums;          /* (N, 3) */
+  uint64_t rows, width, first_word, vocab, stride;
+};
+#define KERNEL_HEAD_SUMS 3u
+
+/*
+ * loss (+)= scale * sum over rows of (logsumexp(logits) - logits[target]), kept in double; softmax
+ * = the largest logit of a row, and scale over the sum of exp(logit - largest).
+ */
+struct kernel_head_loss {
+  const kernel_real *const *sums; /* of each slice, (N, 3) */
+  double *loss;                   /* (1) */
+  kernel_real *softmax;           /* (N, 2) */
+  uint64_t rows, slices;
   double scale;
-  bool accumulate_loss, accumulate, evaluate; /* accumulate: of dwte */
+  bool accumulate; /* of loss */
+};
+#define KERNEL_HEAD_SOFTMAX 2u
+
+/* logits become their gradients scale * (softmax - onehot), in place; dx (+)= logits . wte; dwte
+ * (+)= logits^T . x. */
+struct kernel_head_gradient {
+  const kernel_real *x, *wte; /* (N, C), (V, C) */
+  const int32_t *targets;     /* (N) */
+  const kernel_real *softmax; /* (N, 2) */
+  kernel_real *logits;        /* (N, stride) */
+  kernel_real *dx, *dwte;     /* (N, C), (V, C) */
+  uint64_t rows, width, first_word, vocab, stride;
+  double scale;
+  bool accumulate_dx, accumulate; /* accumulate: of dwte */
 };
 
 /* *out = sum of g^2 in double, in a fixed order. */
@@ -168,7 +202,9 @@ struct kernel_table {
   mr_status (*attention)(struct mr_team *, const struct kernel_attention *, void *scratch);
   mr_status (*attention_backward)(struct mr_team *, const struct kernel_attention_backward *,
                                   void *scratch);
-  mr_status (*head)(struct mr_team *, const struct kernel_head *, void *scratch);
+  mr_status (*head_logits)(struct mr_team *, const struct kernel_head_logits *, void *scratch);
+  mr_status (*head_loss)(struct mr_team *, const struct kernel_head_loss *, void *scratch);
+  mr_status (*head_gradient)(struct mr_team *, const struct kernel_head_gradient *);
   mr_status (*sum_squares)(struct mr_team *, const struct kernel_sum_squares *, void *scratch);
   mr_status (*adamw)(struct mr_team *, const struct kernel_adamw *);
 };
@@ -186,8 +222,12 @@ uint64_t kernel_attention_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t w
                                         uint64_t heads, uint32_t threads);
 uint64_t kernel_attention_backward_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t width,
                                                  uint64_t heads, uint32_t threads);
-uint64_t kernel_head_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocab, uint32_t threads);
+uint64_t kernel_head_logits_scratch_bytes(uint64_t rows, uint64_t vocab, uint32_t threads);
+uint64_t kernel_head_loss_scratch_bytes(uint64_t rows);
 uint64_t kernel_sum_squares_scratch_bytes(uint64_t count, uint32_t threads);
+
+/* Elements from row to row of a slice's logits. */
+uint64_t kernel_head_stride(uint64_t vocab);
 
 /*
  * Finds the GEMM library before the first fast kernel runs and fixes it for the process: `choice`

@@ -11,10 +11,15 @@
 
 typedef kernel_real real;
 
+static bool in_slice(int32_t word, uint64_t first, uint64_t count) {
+  return (uint64_t)word >= first && (uint64_t)word < first + count;
+}
+
 static mr_status embed(struct mr_team *team, const struct kernel_embed *op) {
   (void)team;
   for (uint64_t n = 0; n < op->batch * op->seq; n++) {
-    const real *token = op->wte + (uint64_t)op->tokens[n] * op->width;
+    if (!in_slice(op->tokens[n], op->first_word, op->vocab)) continue;
+    const real *token = op->wte + ((uint64_t)op->tokens[n] - op->first_word) * op->width;
     const real *position = op->wpe + n % op->seq * op->width;
     for (uint64_t c = 0; c < op->width; c++) {
       op->x[n * op->width + c] = token[c] + position[c];
@@ -28,12 +33,19 @@ static mr_status embed_backward(struct mr_team *team, const struct kernel_embed_
   (void)team;
   (void)scratch;
   uint64_t width = op->width;
+  for (uint64_t n = 0; n < op->batch * op->seq; n++) {
+    if (!in_slice(op->tokens[n], op->first_word, op->vocab)) continue;
+    real *row = op->dwte + ((uint64_t)op->tokens[n] - op->first_word) * width;
+    for (uint64_t c = 0; c < width; c++) {
+      row[c] += op->dx[n * width + c];
+    }
+  }
+  if (op->dwpe == NULL) return MR_OK;
   for (uint64_t i = 0; !op->accumulate && i < op->positions * width; i++) {
     op->dwpe[i] = 0;
   }
   for (uint64_t n = 0; n < op->batch * op->seq; n++) {
     for (uint64_t c = 0; c < width; c++) {
-      op->dwte[(uint64_t)op->tokens[n] * width + c] += op->dx[n * width + c];
       op->dwpe[n % op->seq * width + c] += op->dx[n * width + c];
     }
   }
@@ -278,48 +290,86 @@ static mr_status attention_backward(struct mr_team *team,
   return MR_OK;
 }
 
-static double logit(const struct kernel_head *op, uint64_t n, uint64_t v) {
-  double sum = 0;
-  for (uint64_t c = 0; c < op->width; c++) {
-    sum += (double)op->x[n * op->width + c] * (double)op->wte[v * op->width + c];
-  }
-  return sum;
-}
-
-static void head_backward_row(const struct kernel_head *op, uint64_t n, double lse) {
-  real *dx = op->dx + n * op->width;
-  for (uint64_t c = 0; c < op->width; c++) {
-    dx[c] = 0;
-  }
-  for (uint64_t v = 0; v < op->vocab; v++) {
-    double p = exp(logit(op, n, v) - lse) - (v == (uint64_t)op->targets[n] ? 1 : 0);
-    for (uint64_t c = 0; c < op->width; c++) {
-      dx[c] += (real)(op->scale * p * (double)op->wte[v * op->width + c]);
-      op->dwte[v * op->width + c] += (real)(op->scale * p * (double)op->x[n * op->width + c]);
-    }
-  }
-}
-
-static mr_status head(struct mr_team *team, const struct kernel_head *op, void *scratch) {
+static mr_status head_logits(struct mr_team *team, const struct kernel_head_logits *op,
+                             void *scratch) {
   (void)team;
   (void)scratch;
-  for (uint64_t i = 0; !op->evaluate && !op->accumulate && i < op->vocab * op->width; i++) {
-    op->dwte[i] = 0;
-  }
-  double loss = 0;
   for (uint64_t n = 0; n < op->rows; n++) {
-    double largest = logit(op, n, 0), sum = 0;
-    for (uint64_t v = 1; v < op->vocab; v++) {
-      largest = fmax(largest, logit(op, n, v));
+    real *logits = op->logits + n * op->stride, *sums = op->sums + n * KERNEL_HEAD_SUMS;
+    double largest = -INFINITY, sum = 0;
+    for (uint64_t v = 0; v < op->vocab; v++) {
+      double logit = 0;
+      for (uint64_t c = 0; c < op->width; c++) {
+        logit += (double)op->x[n * op->width + c] * (double)op->wte[v * op->width + c];
+      }
+      logits[v] = (real)logit;
+      largest = fmax(largest, logit);
     }
     for (uint64_t v = 0; v < op->vocab; v++) {
-      sum += exp(logit(op, n, v) - largest);
+      sum += exp((double)logits[v] - largest);
     }
-    double lse = largest + log(sum);
-    loss += lse - logit(op, n, (uint64_t)op->targets[n]);
-    if (!op->evaluate) head_backward_row(op, n, lse);
+    bool here = in_slice(op->targets[n], op->first_word, op->vocab);
+    sums[0] = (real)largest;
+    sums[1] = (real)sum;
+    sums[2] = here ? logits[(uint64_t)op->targets[n] - op->first_word] : 0;
   }
-  *op->loss = (op->accumulate_loss ? *op->loss : 0) + op->scale * loss;
+  return MR_OK;
+}
+
+static mr_status head_loss(struct mr_team *team, const struct kernel_head_loss *op, void *scratch) {
+  (void)team;
+  (void)scratch;
+  double loss = 0;
+  for (uint64_t n = 0; n < op->rows; n++) {
+    double largest = -INFINITY, sum = 0, target = 0;
+    for (uint64_t k = 0; k < op->slices; k++) {
+      largest = fmax(largest, (double)op->sums[k][n * KERNEL_HEAD_SUMS]);
+    }
+    for (uint64_t k = 0; k < op->slices; k++) {
+      const real *sums = op->sums[k] + n * KERNEL_HEAD_SUMS;
+      sum += (double)sums[1] * exp((double)sums[0] - largest);
+      target += (double)sums[2];
+    }
+    loss += largest + log(sum) - target;
+    op->softmax[n * KERNEL_HEAD_SOFTMAX] = (real)largest;
+    op->softmax[n * KERNEL_HEAD_SOFTMAX + 1] = (real)(op->scale / sum);
+  }
+  *op->loss = (op->accumulate ? *op->loss : 0) + op->scale * loss;
+  return MR_OK;
+}
+
+/* The gradients of a row's logits, and dx from them. */
+static void head_gradient_row(const struct kernel_head_gradient *op, uint64_t n) {
+  real *logits = op->logits + n * op->stride, *dx = op->dx + n * op->width;
+  const real *softmax = op->softmax + n * KERNEL_HEAD_SOFTMAX;
+  for (uint64_t v = 0; v < op->vocab; v++) {
+    bool target = op->first_word + v == (uint64_t)op->targets[n];
+    double p = exp((double)logits[v] - (double)softmax[0]) * (double)softmax[1];
+    logits[v] = (real)(p - (target ? op->scale : 0));
+  }
+  for (uint64_t c = 0; c < op->width; c++) {
+    double sum = op->accumulate_dx ? (double)dx[c] : 0;
+    for (uint64_t v = 0; v < op->vocab; v++) {
+      sum += (double)logits[v] * (double)op->wte[v * op->width + c];
+    }
+    dx[c] = (real)sum;
+  }
+}
+
+static mr_status head_gradient(struct mr_team *team, const struct kernel_head_gradient *op) {
+  (void)team;
+  for (uint64_t n = 0; n < op->rows; n++) {
+    head_gradient_row(op, n);
+  }
+  for (uint64_t v = 0; v < op->vocab; v++) {
+    for (uint64_t c = 0; c < op->width; c++) {
+      double sum = op->accumulate ? (double)op->dwte[v * op->width + c] : 0;
+      for (uint64_t n = 0; n < op->rows; n++) {
+        sum += (double)op->logits[n * op->stride + v] * (double)op->x[n * op->width + c];
+      }
+      op->dwte[v * op->width + c] = (real)sum;
+    }
+  }
   return MR_OK;
 }
 
@@ -363,7 +413,9 @@ static const struct kernel_table table = {
     .gelu = gelu,
     .attention = attention,
     .attention_backward = attention_backward,
-    .head = head,
+    .head_logits = head_logits,
+    .head_loss = head_loss,
+    .head_gradient = head_gradient,
     .sum_squares = sum_squares,
     .adamw = adamw,
 };
