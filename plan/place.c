@@ -95,12 +95,12 @@ static mr_status improve(struct placement *p) {
   return status;
 }
 
-/* The plan with nothing on the host, then what is better. The bound holds for all, so where one is
- * of no use all are. */
+/* The plan with nothing on the host, then what is better. That the first is of no use says nothing
+ * of the others: what is used on the host need not be moved. */
 static mr_status choose(struct placement *p) {
   mr_status status = mr_plan_make_placed(&p->problem, p->best);
   bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
-  return status != MR_OK || !moves || p->best->useless ? status : improve(p);
+  return status == MR_OK && moves ? improve(p) : status;
 }
 
 static bool has_host_ops(const struct mr_graph *graph) {
