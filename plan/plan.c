@@ -19,14 +19,15 @@
 #define MOST_WASTE        0.03
 #define MOST_PAGE_SIZES   10u
 
-/* Budgets of the ladder in an octave: 2 % apart for programs of up to so many ops. */
-#define MOST_RUNGS  32u
-#define LEAST_RUNGS 8u
-#define RUNG_OPS    1000u
-#define TIER_OPS    256u /* of programs that are also planned with fewer tiers */
+/* Rungs of the ladder in an octave of the budget, which are 2 % apart, and in an octave of what the
+ * budget is short of, while that is no more than half of the footprint. */
+#define BUDGET_RUNGS 32u
+#define SHORT_RUNGS  16u
+#define LEAST_SHORT  96u /* the last rung of these: 1/64 of the footprint */
+#define TIER_OPS     256u /* of programs that are also planned with fewer tiers */
 /* Budgets that people write as parts of the footprint lie just above a rung, rounded down or not.
  */
-#define RUNG_MARGIN 0.995
+#define RUNG_MARGIN 0.999
 #define ROUNDING    1e-9 /* relative, of sums of seconds */
 
 static bool is_power_of_two(uint64_t value) {
@@ -254,18 +255,18 @@ static mr_status bound_at(const struct maker *maker, uint64_t device_bytes, doub
   return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
 }
 
-/* Budgets of the ladder in an octave; fewer for long programs, whose plans take longer. */
-static uint32_t rungs_in_octave(const struct mr_graph *program) {
-  uint32_t rungs = MOST_RUNGS;
-  for (uint32_t ops = RUNG_OPS; ops < program->op_count && rungs > LEAST_RUNGS; ops *= 2) {
-    rungs /= 2;
+/* The highest rung of the ladder below so many bytes, which are not 0. */
+static uint64_t rung_below(const struct maker *maker, uint64_t bytes) {
+  double whole = (double)maker->footprint_bytes[0] * RUNG_MARGIN;
+  uint64_t highest = (uint64_t)whole;
+  for (uint32_t i = 1; highest >= bytes; i++) {
+    highest = (uint64_t)(whole * exp2(-(double)i / BUDGET_RUNGS));
   }
-  return rungs;
-}
-
-static uint64_t rung_bytes(const struct maker *maker, uint32_t rung) {
-  double octaves = (double)rung / rungs_in_octave(maker->problem->program);
-  return (uint64_t)((double)maker->footprint_bytes[0] * RUNG_MARGIN * exp2(-octaves));
+  for (uint32_t i = SHORT_RUNGS; i <= LEAST_SHORT; i++) {
+    uint64_t rung = (uint64_t)(whole * (1 - exp2(-(double)i / SHORT_RUNGS)));
+    highest = rung < bytes ? mr_max_u64(highest, rung) : highest;
+  }
+  return highest;
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -374,14 +375,15 @@ static mr_status try_smallest(struct maker *maker) {
  * be better: see plan.h. */
 static mr_status climb_down(struct maker *maker) {
   const struct mr_plan_problem *problem = maker->problem;
-  uint32_t rung = 0;
-  while (rung_bytes(maker, rung) > problem->budget_bytes[MR_TIER_DEVICE]) {
-    rung++;
-  }
-  rung += problem->search_from;
-  for (uint32_t tried = 0; tried < problem->search_rounds; tried++, rung++) {
-    uint64_t device_bytes = rung_bytes(maker, rung);
+  uint64_t device_bytes = mr_min_u64(problem->budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1) + 1;
+  uint32_t last = problem->search_from + problem->search_rounds;
+  for (uint32_t rung = 0; rung < last; rung++) {
     double bound_seconds = 0;
+    device_bytes = rung_below(maker, device_bytes);
+    if (device_bytes == 0) {
+      return MR_OK;
+    }
+    if (rung < problem->search_from) continue;
     mr_status status = bound_at(maker, device_bytes, &bound_seconds);
     if (status != MR_OK ||
         (maker->plan->fits && bound_seconds >= maker->plan->step_seconds * (1 - ROUNDING)) ||

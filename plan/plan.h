@@ -37,9 +37,9 @@
  * tensors; the ops keep their place on the compute queue, beside operands on the device.
  *
  * The ladder: more memory is never worse. A search may find a worse plan for a larger budget, so
- * plans are not made for the budget itself but for the *rungs* below it: the program's footprint
- * over powers of 2^(1/32) (wider steps for long programs) and, at the foot, the smallest budget
- * that would do. The rungs depend on the program alone, and the plan of a rung on neither the
+ * plans are not made for the budget itself but for the *rungs* below it: budgets between which the
+ * budget itself, or what it is short of, changes by a few percent, and at the foot the smallest
+ * budget that would do. The rungs depend on the program alone, and the plan of a rung on neither the
  * budget nor what was tried before. From the highest rung that the budget holds on, rungs are tried
  * downwards, and the fastest plan is taken. The rungs of a budget are among those of any larger
  * one; so if all were tried, the larger could not be slower. Trying stops at a rung whose bound is
