@@ -5,11 +5,19 @@
  * step has pages of its own, which are free for others in the middle of the step alone; a stay that
  * ends soon takes those first (best fit by the time at which a page is wanted again). Among equals,
  * long runs of neighbours are preferred, since a run is mapped at once.
+ *
+ * Where the line begins is free: the circle may be cut before any op, and what goes round is what
+ * lives there. What an update changed leaves at many times in the forward pass, so the end of the
+ * step is a bad place; a few cuts are tried until one needs no more than is in use at once.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/draft.h"
+
+/* Cuts of the circle that are tried, and in which order: each a stride further, from the middle. */
+#define CUTS       16u
+#define CUT_STRIDE 5u
 
 /* Free pages [page, page + count) that nobody owns before op wanted_at (op_count: never). */
 struct run {
@@ -149,11 +157,25 @@ static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t c
   return best;
 }
 
+/* The first op of an item on the line; wrapping items are there from the start. */
+static bool on_line(const struct colouring *c, const struct mr_colour_item *item) {
+  return !item->always && item->last_op < c->op_count;
+}
+
+/* True where the item that this one is like has its pages. */
+static bool has_wish(const struct colouring *c, const struct mr_colour_item *item) {
+  if (item->like == UINT32_MAX) {
+    return false;
+  }
+  const struct mr_colour_item *like = &c->items[item->like];
+  return !on_line(c, like) || like->first_op <= item->first_op;
+}
+
 /* Takes the very pages of an earlier stay where all are free for long enough. */
 static mr_status take_same(struct colouring *c, const struct mr_colour_item *item,
                            bool *taken_out) {
   *taken_out = false;
-  if (item->like == UINT32_MAX) {
+  if (!has_wish(c, item)) {
     return MR_OK;
   }
   const uint32_t *wish = &c->pages[c->items[item->like].first_page];
@@ -211,11 +233,6 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
     }
   }
   return add_pages(c, &numbers[have], item->page_count - have, c->op_count);
-}
-
-/* The first op of an item on the line; wrapping items are there from the start. */
-static bool on_line(const struct colouring *c, const struct mr_colour_item *item) {
-  return !item->always && item->last_op < c->op_count;
 }
 
 /* Sorts items with a line part by first op, and all that free pages in the step by last op. */
@@ -287,8 +304,9 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
   return MR_OK;
 }
 
-mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
-                    uint32_t *pages, uint64_t *page_count_out) {
+/* Colours with the circle cut before op 0. */
+static mr_status colour_cut(const struct mr_colour_item *items, uint32_t item_count,
+                            uint32_t op_count, uint32_t *pages, uint64_t *page_count_out) {
   struct colouring c = {.items = items, .pages = pages, .op_count = op_count};
   uint32_t *first_starts = mr_allocate(op_count + 1ull, sizeof *first_starts);
   uint32_t *last_starts = mr_allocate(op_count + 1ull, sizeof *last_starts);
@@ -312,5 +330,67 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   free(c.by_last);
   free(c.wanted_at);
   free(c.runs);
+  return status;
+}
+
+/* The most pages in use at once: no colouring needs fewer. */
+static mr_status measure_peak(const struct mr_colour_item *items, uint32_t item_count,
+                              uint32_t op_count, uint64_t *peak_out) {
+  struct mr_books books = {0};
+  mr_status status = mr_books_init(&books, op_count);
+  if (status != MR_OK) {
+    return status;
+  }
+  for (uint32_t i = 0; i < item_count; i++) {
+    const struct mr_colour_item *item = &items[i];
+    uint32_t from = item->always ? 0 : item->first_op;
+    uint32_t to = item->always ? op_count : item->last_op + 1;
+    mr_books_add(&books, from, to, item->page_count);
+  }
+  *peak_out = mr_books_peak(&books);
+  mr_books_fini(&books);
+  return MR_OK;
+}
+
+/* The items as they are on a line that begins with op `cut`. */
+static void turn_items(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
+                       uint32_t cut, struct mr_colour_item *turned) {
+  for (uint32_t i = 0; i < item_count; i++) {
+    uint32_t length = items[i].last_op - items[i].first_op;
+    turned[i] = items[i];
+    turned[i].first_op = (items[i].first_op + op_count - cut) % op_count;
+    turned[i].last_op = turned[i].first_op + length;
+  }
+}
+
+mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
+                    uint32_t *pages, uint64_t *page_count_out) {
+  uint64_t peak = 0;
+  uint64_t best = UINT64_MAX;
+  uint64_t last = UINT64_MAX;
+  uint32_t best_cut = 0;
+  struct mr_colour_item *turned = mr_allocate(item_count, sizeof *turned);
+  mr_status status = turned == NULL ? MR_NO_MEMORY : MR_OK;
+  if (status == MR_OK) {
+    status = measure_peak(items, item_count, op_count, &peak);
+  }
+  for (uint32_t i = 0; i < CUTS && status == MR_OK && best > peak; i++) {
+    uint32_t sixteenth = (CUTS / 2 + i * CUT_STRIDE) % CUTS;
+    uint32_t cut = (uint32_t)((uint64_t)op_count * sixteenth / CUTS);
+    turn_items(items, item_count, op_count, cut, turned);
+    status = colour_cut(turned, item_count, op_count, pages, &last);
+    if (last < best) {
+      best = last;
+      best_cut = cut;
+    }
+  }
+  if (status == MR_OK && last > best) {
+    turn_items(items, item_count, op_count, best_cut, turned);
+    status = colour_cut(turned, item_count, op_count, pages, &last);
+  }
+  free(turned);
+  if (status == MR_OK) {
+    *page_count_out = best;
+  }
   return status;
 }
