@@ -368,7 +368,8 @@ static bool yields(const struct sweep *sweep, const struct evict_lane *lane) {
     return false;
   }
   uint32_t k = (uint32_t)(sweep->op % sweep->n);
-  return mr_draft_has_room(draft, k, k + 1, tail_pages(sweep) + draft->yield_pages) &&
+  uint64_t tail = sweep->running ? 0 : tail_pages(sweep); /* a running op's books have it */
+  return mr_draft_has_room(draft, k, k + 1, tail + draft->yield_pages) &&
          find_fetch(sweep, reads, &grant) != WISH_WAITS;
 }
 
