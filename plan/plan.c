@@ -23,7 +23,7 @@
  * budget is short of, while that is no more than half of the footprint. */
 #define BUDGET_RUNGS 32u
 #define SHORT_RUNGS  16u
-#define LEAST_SHORT  96u /* the last rung of these: 1/64 of the footprint */
+#define LEAST_SHORT  96u  /* the last rung of these: 1/64 of the footprint */
 #define TIER_OPS     256u /* of programs that are also planned with fewer tiers */
 /* Budgets that people write as parts of the footprint lie just above a rung, rounded down or not.
  */

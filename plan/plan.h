@@ -39,16 +39,17 @@
  * The ladder: more memory is never worse. A search may find a worse plan for a larger budget, so
  * plans are not made for the budget itself but for the *rungs* below it: budgets between which the
  * budget itself, or what it is short of, changes by a few percent, and at the foot the smallest
- * budget that would do. The rungs depend on the program alone, and the plan of a rung on neither the
- * budget nor what was tried before. From the highest rung that the budget holds on, rungs are tried
- * downwards, and the fastest plan is taken. The rungs of a budget are among those of any larger
- * one; so if all were tried, the larger could not be slower. Trying stops at a rung whose bound is
- * no better than the best plan: no plan of a smaller budget beats its bound, so nothing is lost,
- * and what the smaller budget's own plan takes is no less either. search_rounds may end it sooner,
- * for the sake of time; then the order is likely, not certain. A short program is also planned with
- * a tier less. A fixed plan never gets slower by a faster link, since each instruction starts when
- * fixed others have finished (a max-plus system), save that reads and writes of one drive share its
- * rate; but the plan for a faster link is another one, so there the order is likely too.
+ * budget that would do. The rungs depend on the program alone, and the plan of a rung on neither
+ * the budget nor what was tried before. From the highest rung that the budget holds on, rungs are
+ * tried downwards, and the fastest plan is taken. The rungs of a budget are among those of any
+ * larger one; so if all were tried, the larger could not be slower. Trying stops at a rung whose
+ * bound is no better than the best plan: no plan of a smaller budget beats its bound, so nothing is
+ * lost, and what the smaller budget's own plan takes is no less either. search_rounds may end it
+ * sooner, for the sake of time; then the order is likely, not certain. A short program is also
+ * planned with a tier less. A fixed plan never gets slower by a faster link, since each instruction
+ * starts when fixed others have finished (a max-plus system), save that reads and writes of one
+ * drive share its rate; but the plan for a faster link is another one, so there the order is likely
+ * too.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the

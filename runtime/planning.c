@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making a plan: settings, profile, then the best of a bounded number of recompute candidates: the
- * one predicted fastest, of equals the one that moves least. Every candidate is planned for the
- * highest budget of the ladder; the best few are planned for lower ones too (plan/plan.h says why).
- * A candidate whose bound is no better than the best plan so far is not planned. One that needs no
- * moves ends the search: nothing can beat running only what must run.
+ * one predicted fastest, of equals the one that moves least. Every candidate is planned without
+ * search, which ranks them well and takes a tenth of the time; the best few are searched and
+ * planned for lower budgets of the ladder too (plan/plan.h says why). A candidate whose bound is no
+ * better than the best plan so far is not planned. A program that needs neither moves nor recompute
+ * ends the search: nothing can beat running only what must run.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "recompute/recompute.h"
+#include "runtime/candidates.h"
 #include "runtime/planning.h"
 
-/* Recompute candidates that are tried, "none" included, how many of them go down the ladder, and
+/* Recompute candidates that are tried, how many of them are searched and go down the ladder, and
  * how many of its budgets they try in all: fewer for long programs, so that planning the largest
- * preset stays below a second. */
-#define MAX_CANDIDATES 12u
-#define MIN_CANDIDATES 2u
-#define CANDIDATE_OPS  6000u
+ * preset takes about a second. */
+#define MAX_CANDIDATES 24u
+#define MIN_CANDIDATES 4u
+#define CANDIDATE_OPS  30000u
 #define FINALISTS      3u
 #define MAX_BUDGETS    32u
 #define BUDGET_OPS     6000u
-#define MAX_LEVELS     5u
 /* What starting a copy costs beside its bytes; a transfer of the store. */
 #define COPY_LATENCY_SECONDS 5e-6
 #define NVME_LATENCY_SECONDS 150e-6
@@ -38,11 +38,10 @@ struct candidate {
 struct search {
   struct mr_plan *plan;
   struct mr_recompute_menu menu;
-  uint32_t *selected;                    /* for each block of the menu */
+  struct mr_path path;
   struct candidate finalists[FINALISTS]; /* the best first */
   uint32_t finalist_count;
   uint32_t tried;
-  uint32_t limit;      /* of tried */
   double once_seconds; /* of all ops of the graph */
   uint64_t max_page_count;
 };
@@ -139,32 +138,34 @@ static void add_finalist(struct search *search, struct candidate *candidate) {
   search->finalist_count++;
 }
 
-/* Plans the graph with search->selected. */
-static mr_status try_selected(struct search *search, bool recompute) {
+/* Plans the graph with the blocks of path->selected run again (NULL: none), without search. */
+static mr_status try_selected(struct search *search, const struct mr_path *path,
+                              double *seconds_out) {
   struct candidate candidate = {.program = search->plan->graph};
   mr_status status = MR_OK;
-  if (recompute) {
-    status = mr_recompute_apply(&search->menu, search->plan->graph, search->selected,
-                                &candidate.rewritten);
+  if (path != NULL) {
+    status =
+        mr_recompute_apply(path->menu, search->plan->graph, path->selected, &candidate.rewritten);
     candidate.program = candidate.rewritten;
   }
   if (status == MR_OK) {
     status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
   }
   if (status == MR_OK) {
-    status = make_layout(search, &candidate, 0, 1, &candidate.layout);
+    status = make_layout(search, &candidate, 0, 0, &candidate.layout);
   }
   search->tried++;
   if (status != MR_OK) {
     candidate_fini(&candidate);
     return status;
   }
-  if (!recompute) {
+  if (path == NULL) {
     search->plan->footprint_bytes = candidate.layout->footprint_bytes;
     search->plan->bound_seconds = candidate.layout->bound_seconds;
   }
-  mr_log(MR_LOG_DEBUG, "candidate %u: %s, %.4f s, %llu bytes moved", search->tried,
-         candidate.layout->fits ? "fits" : "does not fit", candidate.layout->step_seconds,
+  *seconds_out = candidate.layout->fits ? candidate.layout->step_seconds : INFINITY;
+  mr_log(MR_LOG_DEBUG, "candidate %u: again %.4f s, %.4f s, %llu bytes moved", search->tried,
+         path != NULL ? path->again_seconds : 0, *seconds_out,
          (unsigned long long)mr_program_plan_moved_bytes(candidate.layout));
   add_finalist(search, &candidate);
   return MR_OK;
@@ -194,105 +195,81 @@ uint32_t mr_planning_budgets(const struct mr_graph *graph) {
   return (uint32_t)mr_min_u64(BUDGET_OPS / graph->op_count, MAX_BUDGETS);
 }
 
-/* Takes the finalists down the ladder; the best is the first then. */
-static mr_status try_budgets(struct search *search) {
-  uint32_t budgets = mr_planning_budgets(search->plan->graph);
-  bool searched = search->plan->problem.policy == MR_POLICY_SEARCHED;
-  for (uint32_t i = 0; i < search->finalist_count && searched && budgets > 0; i++) {
-    struct candidate *best = &search->finalists[0];
-    struct candidate *candidate = &search->finalists[i];
-    struct mr_program_plan *layout = NULL;
-    if (!best->layout->fits || !candidate->layout->fits ||
-        mr_program_plan_moved_bytes(best->layout) == 0)
-      break;
-    mr_status status = go_down(search, candidate, budgets, &layout);
-    if (status != MR_OK) {
-      return status;
-    }
-    if (layout->useless || !better(layout, candidate->layout)) {
-      mr_program_plan_destroy(layout);
-      continue;
-    }
-    mr_program_plan_destroy(candidate->layout);
-    candidate->layout = layout;
-    if (better(layout, best->layout)) {
-      struct candidate swap = *best;
-      *best = *candidate;
-      *candidate = swap;
-    }
+/* Takes a finalist's new layout where it is better, and the finalist to the front where it is the
+ * best then. */
+static void take_layout(struct search *search, uint32_t finalist, struct mr_program_plan *layout) {
+  struct candidate *candidate = &search->finalists[finalist];
+  if (layout->useless || !better(layout, candidate->layout)) {
+    mr_program_plan_destroy(layout);
+    return;
   }
-  return MR_OK;
+  mr_program_plan_destroy(candidate->layout);
+  candidate->layout = layout;
+  if (better(layout, search->finalists[0].layout)) {
+    struct candidate best = *candidate;
+    *candidate = search->finalists[0];
+    search->finalists[0] = best;
+  }
 }
 
-/* The first `deep_blocks` blocks at their deepest choice, the others at `level`; returns the
- * seconds of ops run again. */
-static double select_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
-  double seconds = 0;
-  for (uint32_t b = 0; b < search->menu.block_count; b++) {
-    uint32_t deepest = search->menu.blocks[b].choice_count - 1;
-    uint32_t choice = b < deep_blocks || level > deepest ? deepest : level;
-    search->selected[b] = choice;
-    seconds += search->menu.blocks[b].choices[choice].seconds;
-  }
-  return seconds;
-}
-
-/* True where no other candidate is wanted: the best one moves nothing, or any that fits will do. */
+/* True where no other plan is wanted: the best one moves nothing and runs nothing again, or any
+ * that fits will do. */
 static bool settled(const struct search *search) {
-  const struct mr_program_plan *best = search->finalists[0].layout;
+  const struct candidate *best = &search->finalists[0];
   bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
-  return best->fits && (any_will_do || mr_program_plan_moved_bytes(best) == 0);
+  bool nothing_to_gain = best->rewritten == NULL && mr_program_plan_moved_bytes(best->layout) == 0;
+  return best->layout->fits && (any_will_do || nothing_to_gain);
+}
+
+/* Plans the finalists with search, then takes them down the ladder; the best is the first then. */
+static mr_status search_finalists(struct search *search) {
+  uint32_t budgets = mr_planning_budgets(search->plan->graph);
+  mr_status status = MR_OK;
+  for (uint32_t turn = 0; turn < 2 && status == MR_OK; turn++) {
+    for (uint32_t i = 0; i < search->finalist_count && status == MR_OK; i++) {
+      const struct candidate *candidate = &search->finalists[i];
+      struct mr_program_plan *layout = NULL;
+      if (!candidate->layout->fits || settled(search) || (turn > 0 && budgets == 0)) break;
+      status = turn == 0 ? make_layout(search, candidate, 0, 1, &layout)
+                         : go_down(search, candidate, budgets, &layout);
+      if (status == MR_OK) {
+        take_layout(search, i, layout);
+      }
+    }
+  }
+  return status;
 }
 
 /* Tries a selection unless its ops alone already take longer than the best plan's whole step. */
-static mr_status try_blocks(struct search *search, uint32_t level, uint32_t deep_blocks) {
-  double again_seconds = select_blocks(search, level, deep_blocks);
+static mr_status try_position(void *context, const struct mr_path *path, double *seconds_out) {
+  struct search *search = context;
   const struct mr_program_plan *best = search->finalists[0].layout;
-  bool hopeless = best->fits && search->once_seconds + again_seconds >= best->step_seconds;
-  if (!(again_seconds > 0) || hopeless || settled(search) || search->tried >= search->limit) {
-    return MR_OK;
-  }
-  return try_selected(search, true);
-}
-
-static uint32_t deepest_level(const struct mr_recompute_menu *menu) {
-  uint32_t deepest = 0;
-  for (uint32_t b = 0; b < menu->block_count; b++) {
-    uint32_t choices = menu->blocks[b].choice_count;
-    deepest = choices > deepest + 1 ? choices - 1 : deepest;
-  }
-  return deepest;
+  bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
+  *seconds_out = INFINITY;
+  return hopeless || settled(search) ? MR_OK : try_selected(search, path, seconds_out);
 }
 
 /*
- * Where saving everything does not fit, all blocks at their deepest come first, whatever the limit;
- * where that does not fit either, no other is tried. Neither of the two depends on measured rates,
- * so neither does what is refused, nor the smallest budget that a refusal names.
+ * Where saving everything does not fit, all blocks at their deepest come first; where that does not
+ * fit either, no other is tried. Neither of the two depends on measured rates, so neither does what
+ * is refused, nor the smallest budget that a refusal names.
  */
-static mr_status try_deepest(struct search *search, bool *tried_out) {
-  *tried_out = !search->finalists[0].layout->fits && select_blocks(search, UINT32_MAX, 0) > 0;
-  return *tried_out ? try_selected(search, true) : MR_OK;
-}
-
-/* Every level for all blocks (at most MAX_LEVELS of them, evenly), then the first blocks deeper
- * than the others: their activations wait longest. */
-static mr_status try_levels(struct search *search) {
-  static const uint32_t eighths[] = {4, 2, 6, 1, 3};
-  uint32_t deepest = deepest_level(&search->menu);
-  uint32_t levels = deepest < MAX_LEVELS ? deepest : MAX_LEVELS;
-  bool deepest_tried = false;
-  mr_status status = try_deepest(search, &deepest_tried);
-  if (status != MR_OK || !search->finalists[0].layout->fits) {
-    return status;
+static mr_status try_path(struct search *search, double first_seconds) {
+  uint64_t affordable = CANDIDATE_OPS / search->plan->graph->op_count;
+  uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
+  struct mr_path_search along = {.trial = try_position,
+                                 .context = search,
+                                 .most_trials = most,
+                                 .first_seconds = first_seconds,
+                                 .last_seconds = -1};
+  if (isinf(first_seconds) && search->path.step_count > 0) {
+    mr_path_select(&search->path, search->path.step_count);
+    mr_status status = try_selected(search, &search->path, &along.last_seconds);
+    if (status != MR_OK || isinf(along.last_seconds)) {
+      return status;
+    }
   }
-  uint32_t last = deepest_tried ? levels - 1 : levels;
-  for (uint32_t i = 1; status == MR_OK && i <= last; i++) {
-    status = try_blocks(search, i * deepest / levels, 0);
-  }
-  for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(eighths); i++) {
-    status = try_blocks(search, 0, search->menu.block_count * eighths[i] / 8);
-  }
-  return status;
+  return mr_path_find(&search->path, &along);
 }
 
 /* The menu of the graph, and what its ops take when each runs once. */
@@ -311,28 +288,29 @@ static mr_status open_menu(struct search *search) {
   if (status != MR_OK) {
     return status;
   }
-  search->selected = mr_allocate(search->menu.block_count, sizeof *search->selected);
-  return search->selected == NULL ? MR_NO_MEMORY : MR_OK;
+  return mr_path_init(&search->path, &search->menu, false);
 }
 
 static mr_status try_candidates(struct search *search) {
   mr_recompute mode = search->plan->settings.recompute;
   search->plan->problem.bound_any_recompute = mode != MR_RECOMPUTE_NONE;
   /* Also where everything is to be recomputed: footprint and bound are the graph's own. */
-  mr_status status = try_selected(search, false);
+  double seconds = 0;
+  mr_status status = try_selected(search, NULL, &seconds);
   if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
       (mode == MR_RECOMPUTE_AUTO && settled(search))) {
     return status;
   }
   status = open_menu(search);
-  if (status != MR_OK) {
+  if (status != MR_OK || search->path.step_count == 0) {
     return status;
   }
-  if (mode == MR_RECOMPUTE_FULL && select_blocks(search, UINT32_MAX, 0) > 0) {
+  if (mode == MR_RECOMPUTE_FULL) {
     candidate_fini(&search->finalists[--search->finalist_count]);
-    return try_selected(search, true);
+    mr_path_select(&search->path, search->path.step_count);
+    return try_selected(search, &search->path, &seconds);
   }
-  return mode == MR_RECOMPUTE_FULL ? MR_OK : try_levels(search);
+  return try_path(search, seconds);
 }
 
 void mr_planning_sum_clones(struct mr_plan *plan) {
@@ -406,12 +384,10 @@ static uint64_t max_page_count(const struct mr_plan *plan) {
 
 mr_status mr_planning_search(struct mr_plan *plan) {
   struct search search = {.plan = plan, .max_page_count = max_page_count(plan)};
-  uint64_t affordable = CANDIDATE_OPS / plan->graph->op_count;
-  search.limit = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
   double start = mr_clock_seconds();
   mr_status status = try_candidates(&search);
-  if (status == MR_OK) {
-    status = try_budgets(&search);
+  if (status == MR_OK && plan->problem.policy == MR_POLICY_SEARCHED) {
+    status = search_finalists(&search);
   }
   if (status == MR_OK) {
     keep_best(&search);
@@ -419,7 +395,7 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   for (uint32_t i = 0; i < search.finalist_count; i++) {
     candidate_fini(&search.finalists[i]);
   }
-  free(search.selected);
+  mr_path_fini(&search.path);
   mr_recompute_menu_fini(&search.menu);
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
   return status;

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths through a recompute menu, and the search along one. */
+#include "runtime/candidates.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* Points that are tried before any between them, at most half of all. */
+#define FAR_POINTS 6u
+
+/* Block b takes choice instead of the one before. */
+struct mr_path_step {
+  double price; /* seconds for each byte freed */
+  uint32_t block;
+  uint32_t choice;
+  uint32_t turn; /* of equals, who goes first */
+};
+
+static int step_compare(const void *left, const void *right) {
+  const struct mr_path_step *a = left;
+  const struct mr_path_step *b = right;
+  if (a->price != b->price) {
+    return a->price < b->price ? -1 : 1;
+  }
+  if (a->choice != b->choice) {
+    return a->choice < b->choice ? -1 : 1;
+  }
+  return (a->turn > b->turn) - (a->turn < b->turn);
+}
+
+static void add_steps(struct mr_path *path, uint32_t block, bool last_first) {
+  const struct mr_recompute_block *from = &path->menu->blocks[block];
+  for (uint32_t choice = 1; choice < from->choice_count; choice++) {
+    const struct mr_recompute_choice *before = &from->choices[choice - 1];
+    const struct mr_recompute_choice *after = &from->choices[choice];
+    path->steps[path->step_count++] = (struct mr_path_step){
+        .price = (after->seconds - before->seconds) /
+                 (double)mr_max_u64(after->freed_bytes - before->freed_bytes, 1),
+        .block = block,
+        .choice = choice,
+        .turn = last_first ? path->menu->block_count - block : block};
+  }
+}
+
+mr_status mr_path_init(struct mr_path *path, const struct mr_recompute_menu *menu,
+                       bool last_first) {
+  uint64_t steps = 0;
+  for (uint32_t b = 0; b < menu->block_count; b++) {
+    steps += menu->blocks[b].choice_count - 1;
+  }
+  *path = (struct mr_path){.menu = menu};
+  path->steps = mr_allocate(steps, sizeof *path->steps);
+  path->selected = mr_allocate(menu->block_count, sizeof *path->selected);
+  if (path->steps == NULL || path->selected == NULL) {
+    mr_path_fini(path);
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t b = 0; b < menu->block_count; b++) {
+    add_steps(path, b, last_first);
+  }
+  qsort(path->steps, path->step_count, sizeof *path->steps, step_compare);
+  return MR_OK;
+}
+
+void mr_path_fini(struct mr_path *path) {
+  free(path->steps);
+  free(path->selected);
+  *path = (struct mr_path){0};
+}
+
+void mr_path_select(struct mr_path *path, uint32_t position) {
+  MR_ASSERT(position <= path->step_count);
+  for (uint32_t b = 0; b < path->menu->block_count; b++) {
+    path->selected[b] = 0;
+  }
+  for (uint32_t i = 0; i < position; i++) {
+    path->selected[path->steps[i].block] = path->steps[i].choice;
+  }
+  path->again_seconds = 0;
+  for (uint32_t b = 0; b < path->menu->block_count; b++) {
+    path->again_seconds += path->menu->blocks[b].choices[path->selected[b]].seconds;
+  }
+}
+
+/* Where the search stands: the positions tried, ascending. */
+struct finder {
+  struct mr_path *path;
+  struct mr_path_search *search;
+  uint32_t *positions;
+  uint32_t count;
+  uint32_t trials;
+};
+
+static void add_position(struct finder *finder, uint32_t position, double seconds) {
+  uint32_t at = finder->count++;
+  for (; at > 0 && finder->positions[at - 1] > position; at--) {
+    finder->positions[at] = finder->positions[at - 1];
+  }
+  finder->positions[at] = position;
+  if (seconds < finder->search->best_seconds) {
+    finder->search->best_seconds = seconds;
+    finder->search->best_position = position;
+  }
+}
+
+/* Tries a position that was not tried before. */
+static mr_status try_position(struct finder *finder, uint32_t position) {
+  double seconds = INFINITY;
+  for (uint32_t i = 0; i < finder->count; i++) {
+    if (finder->positions[i] == position) {
+      return MR_OK;
+    }
+  }
+  if (finder->trials == finder->search->most_trials) {
+    return MR_OK;
+  }
+  finder->trials++;
+  mr_path_select(finder->path, position);
+  mr_status status = finder->search->trial(finder->search->context, finder->path, &seconds);
+  if (status == MR_OK) {
+    add_position(finder, position, seconds);
+  }
+  return status;
+}
+
+/* The middle between the best position and its neighbour before or after it; the best itself where
+ * there is none. */
+static uint32_t middle_beside(const struct finder *finder, bool after) {
+  uint32_t best = finder->search->best_position;
+  uint32_t at = 0;
+  while (finder->positions[at] != best) {
+    at++;
+  }
+  if (after ? at + 1 == finder->count : at == 0) {
+    return best;
+  }
+  uint32_t beside = finder->positions[after ? at + 1 : at - 1];
+  return beside < best ? beside + (best - beside) / 2 : best + (beside - best) / 2;
+}
+
+/* Halves the distances to the best position's neighbours until they are at its side. */
+static mr_status refine(struct finder *finder) {
+  mr_status status = MR_OK;
+  uint32_t before = 0;
+  while (status == MR_OK && before != finder->count) {
+    before = finder->count;
+    uint32_t left = middle_beside(finder, false);
+    uint32_t right = middle_beside(finder, true);
+    status = try_position(finder, left);
+    if (status == MR_OK) {
+      status = try_position(finder, right);
+    }
+  }
+  return status;
+}
+
+mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
+  struct finder finder = {.path = path, .search = search};
+  uint32_t steps = path->step_count;
+  finder.positions = mr_allocate(search->most_trials + 2ull, sizeof *finder.positions);
+  if (finder.positions == NULL) {
+    return MR_NO_MEMORY;
+  }
+  search->best_seconds = INFINITY;
+  search->best_position = 0;
+  add_position(&finder, 0, search->first_seconds);
+  if (search->last_seconds >= 0 && steps > 0) {
+    add_position(&finder, steps, search->last_seconds);
+  }
+  mr_status status = MR_OK;
+  uint32_t far = search->most_trials / 2 < FAR_POINTS ? search->most_trials / 2 : FAR_POINTS;
+  for (uint32_t i = 1; status == MR_OK && i <= far; i++) {
+    status = try_position(&finder, (uint32_t)((uint64_t)steps * i / far));
+  }
+  if (status == MR_OK) {
+    status = refine(&finder);
+  }
+  free(finder.positions);
+  return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which blocks recompute what: the order in which candidates are tried.
+ *
+ * A *path* leads from "save all" to every block's deepest choice in *steps*: one block goes one
+ * choice deeper. Steps are taken by their price, the seconds of ops run again for each byte freed,
+ * which is what a byte moved instead may cost; blocks alike have equal prices and go one after
+ * another, the first of the program first or last. So all blocks at one choice are points of the
+ * path, and between them some blocks are a choice deeper than the others, alike. The time of a
+ * step falls and then rises along the path, near enough: some points far apart are tried, then
+ * points between the best and its neighbours, halving the distance each time.
+ */
+#ifndef MEMRUN_RUNTIME_CANDIDATES_H
+#define MEMRUN_RUNTIME_CANDIDATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recompute/recompute.h"
+
+struct mr_path_step;
+
+struct mr_path {
+  const struct mr_recompute_menu *menu;
+  struct mr_path_step *steps;
+  uint32_t step_count;
+  uint32_t *selected;   /* of each block of the menu, by the last mr_path_select */
+  double again_seconds; /* of the ops that run again then */
+};
+
+/* A path through the menu, which is borrowed. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_path_init(struct mr_path *path, const struct mr_recompute_menu *menu,
+                                       bool last_first);
+void mr_path_fini(struct mr_path *path);
+
+/* Takes the first `position` steps. */
+void mr_path_select(struct mr_path *path, uint32_t position);
+
+/* What a client of mr_path_search knows: the time of a step with path->selected, INFINITY where it
+ * is not better than what was tried before or does not fit. */
+typedef mr_status mr_path_trial(void *context, const struct mr_path *path, double *seconds_out);
+
+/* A search for the best position: the two ends of the path are known already. */
+struct mr_path_search {
+  mr_path_trial *trial;
+  void *context;
+  uint32_t most_trials;
+  double first_seconds; /* at position 0 */
+  double last_seconds;  /* at the last position; negative: not tried yet */
+  uint32_t best_position;
+  double best_seconds;
+};
+
+/* Fills in the best of all positions that were tried. MR_NO_MEMORY, and what a trial returns. */
+MR_CHECK_RESULT mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search);
+
+#endif
