@@ -32,3 +32,9 @@ foreach(test IN ITEMS fake fake_memory)
   memrun_unit_test(${test} unit/fake_rig.c)
   target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
 endforeach()
+
+# The client's interface on it.
+memrun_unit_test(cuda unit/fake_rig.c)
+target_link_libraries(test_unit_cuda PRIVATE memrun_fake_cuda)
+target_compile_definitions(test_unit_cuda PRIVATE
+  FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")
