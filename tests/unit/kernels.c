@@ -26,30 +26,6 @@ static uint64_t first_seed(void) {
   return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
 }
 
-static double value_at(const struct trial_buffer *buffer, uint64_t i) {
-  double wide = 0;
-  float narrow = 0;
-  if (buffer->is_double) {
-    memcpy(&wide, buffer->data + i * sizeof wide, sizeof wide);
-    return wide;
-  }
-  memcpy(&narrow, buffer->data + i * sizeof narrow, sizeof narrow);
-  return (double)narrow;
-}
-
-/* The largest error of an output relative to the root mean square of what it should be. */
-static double output_error(const struct trial_buffer *got, const struct trial_buffer *wanted) {
-  uint64_t count = got->bytes / (got->is_double ? sizeof(double) : sizeof(float));
-  double squares = 0, error = 0;
-  for (uint64_t i = 0; i < count; i++) {
-    double a = value_at(got, i), b = value_at(wanted, i);
-    squares += b * b;
-    error = isfinite(a) && isfinite(b) ? fmax(error, fabs(a - b)) : INFINITY;
-  }
-  double scale = sqrt(squares / (double)count);
-  return error == 0 ? 0 : error / scale;
-}
-
 static double compare(const struct trial_op *op, uint64_t seed, uint32_t threads, bool large) {
   struct trial fast = {.table = kernel_fast(), .large = large, .lines = 1};
   struct trial reference = {.table = kernel_reference(), .large = large};
@@ -60,7 +36,7 @@ static double compare(const struct trial_op *op, uint64_t seed, uint32_t threads
   double worst = 0;
   for (uint32_t i = 0; i < fast.buffer_count; i++) {
     if (fast.buffers[i].output == NULL) continue;
-    double error = output_error(&fast.buffers[i], &reference.buffers[i]);
+    double error = trial_output_error(&fast.buffers[i], &reference.buffers[i], 0);
     if (!(error <= op->tolerance)) {
       fail_msg("%s of seed %llu with %u threads: %s is off by %.3g, more than %.3g", op->name,
                (unsigned long long)seed, threads, fast.buffers[i].output, error, op->tolerance);
@@ -96,17 +72,6 @@ static void *foreign_main(void *argument) {
   return NULL;
 }
 
-static void assert_same_bits(const struct trial *a, const struct trial *b, const char *name,
-                             uint64_t seed) {
-  for (uint32_t i = 0; i < a->buffer_count; i++) {
-    if (a->buffers[i].output == NULL) continue;
-    if (memcmp(a->buffers[i].data, b->buffers[i].data, a->buffers[i].bytes) != 0) {
-      fail_msg("%s of seed %llu gave other bits of %s", name, (unsigned long long)seed,
-               a->buffers[i].output);
-    }
-  }
-}
-
 static void same_bits_everywhere(void **state) {
   (void)state;
   static const uint64_t lines[] = {0, 1, 3, 8, 33, 64};
@@ -126,7 +91,7 @@ static void same_bits_everywhere(void **state) {
         struct trial again = {
             .table = kernel_fast(), .team = team, .large = draw > 0, .lines = lines[j]};
         trial_run(&again, &trial_ops[i], seed + draw);
-        assert_same_bits(&first, &again, trial_ops[i].name, seed + draw);
+        trial_assert_same_bits(&first, &again, trial_ops[i].name, seed + draw);
         trial_fini(&again);
       }
       atomic_store(&foreign_stop, true);

@@ -27,6 +27,7 @@ struct trial {
   struct mr_team *team;
   uint64_t lines; /* of 64 bytes that buffers are moved by */
   bool large;     /* shapes of several tiles and tasks */
+  bool rounded;   /* data are drawn as bf16 holds them */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
   uint32_t buffer_count;
@@ -44,5 +45,14 @@ extern const uint32_t trial_op_count;
 /* Draws, runs `op` and checks the status and the guards; trial_fini frees the buffers. */
 void trial_run(struct trial *trial, const struct trial_op *op, uint64_t seed);
 void trial_fini(struct trial *trial);
+
+/* The largest error of an output relative to the root mean square of what it should be, after
+ * `rounding` of each value has been forgiven. */
+double trial_output_error(const struct trial_buffer *got, const struct trial_buffer *wanted,
+                          double rounding);
+
+/* That two trials of one op and seed left the same bits in every output. */
+void trial_assert_same_bits(const struct trial *a, const struct trial *b, const char *name,
+                            uint64_t seed);
 
 #endif
