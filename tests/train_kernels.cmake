@@ -6,3 +6,21 @@ set_property(TEST unit/kernels_openblas APPEND PROPERTY ENVIRONMENT MEMRUN_GEMM=
 # The reference once more, in double precision, instead of the library of kernels.
 memrun_unit_test(kernels_gradient ${PROJECT_SOURCE_DIR}/train/kernels/reference.c)
 target_compile_definitions(test_unit_kernels_gradient PRIVATE KERNEL_REAL=double)
+
+# The kernels of the CUDA device on the processor: the sources that nvcc compiles, by the machine's
+# C++ compiler, where there is one.
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  add_library(memrun_cuda_on_cpu OBJECT cuda_on_cpu.cc)
+  target_include_directories(memrun_cuda_on_cpu PRIVATE ${PROJECT_SOURCE_DIR}
+    ${CMAKE_CURRENT_SOURCE_DIR}/cuda_on_cpu)
+  target_compile_features(memrun_cuda_on_cpu PRIVATE cxx_std_17)
+  # Kernels read packs of elements where single ones were written.
+  target_compile_options(memrun_cuda_on_cpu PRIVATE -Wall -Wextra -Wno-unknown-pragmas -O2
+    -fno-strict-aliasing -ffp-contract=off)
+  memrun_unit_test(cuda_kernels unit/cuda_table.c unit/kernels_trial.c)
+  target_link_libraries(test_unit_cuda_kernels PRIVATE memrun_kernels memrun_cuda_ops
+    memrun_cuda_on_cpu)
+endif()

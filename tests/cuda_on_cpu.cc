@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The language of the kernels, as far as they use it, on fibers: first what the kernels see, then
+ * the kernels, then the scheduler. One launch at a time.
+ */
+#include "tests/cuda_on_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+
+#include "cuda_bf16.h"
+#include "train/cuda/arguments.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+namespace {
+
+enum { MOST_THREADS = 1024, WARP_LANES = 32, STACK_BYTES = 64 << 10, SHARED_BYTES = 228 << 10 };
+
+struct index3 {
+  unsigned x, y, z;
+};
+
+/* splitmix64 (Steele, Lea and Flood 2014). */
+struct random_stream {
+  uint64_t state;
+
+  unsigned below(unsigned bound) {
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return unsigned((z ^ z >> 31) % bound);
+  }
+};
+
+index3 gridDim, blockDim, blockIdx, threadIdx;
+
+enum fiber_state { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
+
+struct fiber {
+  ucontext_t context;
+  fiber_state state;
+  index3 thread;
+  uint32_t mask;   /* of a collective: the lanes that take part */
+  unsigned source; /* the lane whose value is wanted */
+  uint64_t value, result;
+  uint32_t ballot; /* the lanes whose value is not 0 */
+};
+
+fiber fibers[MOST_THREADS];
+unsigned char *stacks;
+unsigned fiber_count, current;
+ucontext_t scheduler;
+
+void wait_as(fiber_state state) {
+  fiber &self = fibers[current];
+  self.state = state;
+  swapcontext(&self.context, &scheduler);
+}
+
+/* --- what the kernels see --- */
+
+inline void __syncthreads() {
+  wait_as(AT_BARRIER);
+}
+
+inline int __syncthreads_or(int value) {
+  fibers[current].value = value != 0;
+  wait_as(AT_BARRIER);
+  return int(fibers[current].result);
+}
+
+fiber &collect(uint32_t mask, unsigned source, uint64_t value) {
+  fiber &self = fibers[current];
+  self.mask = mask;
+  self.source = source;
+  self.value = value;
+  wait_as(AT_COLLECTIVE);
+  return self;
+}
+
+inline unsigned lane_of(unsigned thread) {
+  return thread % WARP_LANES;
+}
+
+template <typename T> T exchange(uint32_t mask, T value, unsigned source) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = collect(mask, source, bits).result;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+template <typename T>
+T __shfl_xor_sync(uint32_t mask, T value, unsigned lanes, unsigned width = WARP_LANES) {
+  unsigned lane = lane_of(current), source = lane ^ lanes;
+  return exchange(mask, value, source / width == lane / width ? source : lane);
+}
+
+template <typename T>
+T __shfl_sync(uint32_t mask, T value, unsigned source, unsigned width = WARP_LANES) {
+  unsigned lane = lane_of(current);
+  return exchange(mask, value, lane / width * width + source % width);
+}
+
+inline uint32_t __ballot_sync(uint32_t mask, bool value) {
+  return collect(mask, lane_of(current), value).ballot;
+}
+
+inline void __syncwarp(uint32_t mask = 0xffffffffu) {
+  collect(mask, lane_of(current), 0);
+}
+
+inline int __popc(uint32_t bits) {
+  return __builtin_popcount(bits);
+}
+
+using std::isnan;
+using std::max;
+using std::min;
+
+alignas(128) float dynamic_shared[SHARED_BYTES / sizeof(float)];
+
+#include "train/cuda/kernels.cu"
+
+/* --- the table of kernels --- */
+
+struct entry {
+  const char *name;
+  size_t arguments_bytes;
+  void (*run)(const void *arguments);
+};
+
+template <typename A, void (*kernel)(A)> void call(const void *arguments) {
+  kernel(*static_cast<const A *>(arguments));
+}
+
+#define ENTRY(name, arguments)                                                                     \
+  { #name, sizeof(struct arguments), call < struct arguments, name> }
+#define TYPED(name) ENTRY(name##_f32, name), ENTRY(name##_bf16, name)
+#define PLAIN(name) ENTRY(name, name)
+#define HEADS(name, arguments)                                                                     \
+  ENTRY(name##_64_f32, arguments), ENTRY(name##_128_f32, arguments),                               \
+      ENTRY(name##_256_f32, arguments), ENTRY(name##_64_bf16, arguments),                          \
+      ENTRY(name##_128_bf16, arguments), ENTRY(name##_256_bf16, arguments)
+
+const entry entries[] = {
+    TYPED(cuda_embed),
+    TYPED(cuda_embed_tokens),
+    TYPED(cuda_embed_positions),
+    TYPED(cuda_layernorm),
+    TYPED(cuda_layernorm_backward),
+    TYPED(cuda_column_sums),
+    TYPED(cuda_gelu),
+    TYPED(cuda_gelu_backward),
+    PLAIN(cuda_sum_squares),
+    PLAIN(cuda_total),
+    PLAIN(cuda_norm),
+    TYPED(cuda_adamw),
+    TYPED(cuda_head_sums),
+    PLAIN(cuda_head_loss),
+    TYPED(cuda_head_gradient),
+    HEADS(cuda_attention, cuda_attention),
+    TYPED(cuda_attention_delta),
+    HEADS(cuda_attention_queries, cuda_attention_backward),
+    HEADS(cuda_attention_keys, cuda_attention_backward),
+};
+
+/* --- the scheduler --- */
+
+const entry *running;
+const void *running_arguments;
+
+void fiber_main() {
+  running->run(running_arguments);
+  fibers[current].state = ENDED;
+  swapcontext(&fibers[current].context, &scheduler);
+}
+
+void start_fiber(unsigned i) {
+  fiber &f = fibers[i];
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = stacks + size_t(i) * STACK_BYTES;
+  f.context.uc_stack.ss_size = STACK_BYTES;
+  f.context.uc_link = nullptr;
+  makecontext(&f.context, fiber_main, 0);
+  f.state = READY;
+  f.value = f.result = 0;
+  f.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+}
+
+void shuffle(random_stream *random, unsigned *order, unsigned count) {
+  for (unsigned i = count; i > 1; i--) {
+    std::swap(order[i - 1], order[random->below(i)]);
+  }
+}
+
+/* Lets the lanes of a collective go once all of them are there. */
+void release_warp(unsigned first) {
+  unsigned count = min<unsigned>(WARP_LANES, fiber_count - first);
+  for (unsigned lane = 0; lane < count; lane++) {
+    uint32_t mask = fibers[first + lane].mask, ballot = 0;
+    bool whole = fibers[first + lane].state == AT_COLLECTIVE && (mask >> lane & 1) != 0;
+    for (unsigned i = 0; whole && i < WARP_LANES; i++) {
+      if ((mask >> i & 1) == 0) continue;
+      whole =
+          i < count && fibers[first + i].state == AT_COLLECTIVE && fibers[first + i].mask == mask;
+      ballot |= uint32_t(whole && fibers[first + i].value != 0) << i;
+    }
+    for (unsigned i = 0; whole && i < count; i++) {
+      if ((mask >> i & 1) == 0) continue;
+      fiber &f = fibers[first + i];
+      f.result = fibers[first + f.source].value;
+      f.ballot = ballot;
+      f.state = READY;
+    }
+  }
+}
+
+/* Lets the block go where all of it is at the barrier; false where nobody can go on. */
+bool release_block() {
+  bool any = false;
+  for (unsigned i = 0; i < fiber_count; i++) {
+    if (fibers[i].state != AT_BARRIER) return false;
+    any = any || fibers[i].value != 0;
+  }
+  for (unsigned i = 0; i < fiber_count; i++) {
+    fibers[i].result = any;
+    fibers[i].value = 0;
+    fibers[i].state = READY;
+  }
+  return true;
+}
+
+/* Runs every fiber that is ready, in a drawn order; returns how many there were. */
+unsigned run_ready(random_stream *random) {
+  static unsigned order[MOST_THREADS];
+  unsigned count = 0;
+  for (unsigned i = 0; i < fiber_count; i++) {
+    if (fibers[i].state == READY) order[count++] = i;
+  }
+  shuffle(random, order, count);
+  for (unsigned i = 0; i < count; i++) {
+    current = order[i];
+    threadIdx = fibers[current].thread;
+    swapcontext(&scheduler, &fibers[current].context);
+  }
+  return count;
+}
+
+const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
+  std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+  for (unsigned i = 0; i < fiber_count; i++) {
+    start_fiber(i);
+  }
+  for (;;) {
+    if (run_ready(random) != 0) {
+      for (unsigned first = 0; first < fiber_count; first += WARP_LANES) {
+        release_warp(first);
+      }
+      continue;
+    }
+    bool ended = true;
+    for (unsigned i = 0; i < fiber_count; i++) {
+      ended = ended && fibers[i].state == ENDED;
+    }
+    if (ended) break;
+    if (!release_block()) return "threads of a block wait for others that never come";
+  }
+  const unsigned char *shared = reinterpret_cast<const unsigned char *>(dynamic_shared);
+  for (size_t i = launch->shared_bytes; i < sizeof dynamic_shared; i++) {
+    if (shared[i] != 0xff) return "a kernel wrote past its dynamic shared memory";
+  }
+  return nullptr;
+}
+
+const char *check(const cuda_on_cpu_launch *launch) {
+  for (const entry &candidate : entries) {
+    if (std::strcmp(candidate.name, launch->kernel) == 0) running = &candidate;
+  }
+  if (running == nullptr) return "there is no kernel of that name";
+  if (running->arguments_bytes != launch->arguments_bytes) return "the arguments have another size";
+  if (fiber_count == 0 || fiber_count > MOST_THREADS) return "no block has that many threads";
+  if (launch->shared_bytes > SHARED_BYTES - 1024) return "no block has that much shared memory";
+  if (launch->grid[0] == 0 || launch->grid[1] == 0 || launch->grid[2] == 0) return "an empty grid";
+  if (launch->grid[1] > 65535 || launch->grid[2] > 65535) return "no grid is that large";
+  return nullptr;
+}
+
+} // namespace
+
+const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
+  gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]};
+  blockDim = {launch->block[0], launch->block[1], launch->block[2]};
+  fiber_count = blockDim.x * blockDim.y * blockDim.z;
+  running = nullptr;
+  running_arguments = launch->arguments;
+  const char *fault = check(launch);
+  if (fault != nullptr) return fault;
+  if (stacks == nullptr)
+    stacks = static_cast<unsigned char *>(std::malloc(size_t(MOST_THREADS) * STACK_BYTES));
+  if (stacks == nullptr) return "out of memory";
+  random_stream random = {launch->seed};
+  unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+  unsigned *order = new unsigned[blocks];
+  for (unsigned i = 0; i < blocks; i++) {
+    order[i] = i;
+  }
+  shuffle(&random, order, blocks);
+  for (unsigned i = 0; i < blocks && fault == nullptr; i++) {
+    unsigned at = order[i];
+    blockIdx = {at % gridDim.x, at / gridDim.x % gridDim.y, at / gridDim.x / gridDim.y};
+    fault = run_block(launch, &random);
+  }
+  delete[] order;
+  return fault;
+}

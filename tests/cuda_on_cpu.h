@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trainer's CUDA kernels on the processor: the same sources, compiled by the C++ compiler of
+ * the machine, with every thread of a block a fiber.
+ *
+ * A fiber runs until it meets a barrier or a collective of its warp; who goes next is drawn from
+ * the seed, and so is the order of blocks. A missing barrier, or a result that depends on the order
+ * of threads or blocks, therefore shows as other bits under another seed. A barrier that part of a
+ * block never reaches, a collective whose lanes do not all come, and a write past the dynamic
+ * shared memory that was asked for are reported. Shared memory starts as NaN in every block.
+ */
+#ifndef MEMRUN_TESTS_CUDA_ON_CPU_H
+#define MEMRUN_TESTS_CUDA_ON_CPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_on_cpu_launch {
+  const char *kernel;
+  uint32_t grid[3], block[3], shared_bytes;
+  const void *arguments;
+  size_t arguments_bytes;
+  uint64_t seed;
+};
+
+/* Runs the kernel to its end. NULL, or what was wrong with the launch or the kernel. */
+const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ops of the CUDA device against the readable reference: the C code that enqueues them as it
+ * is, the kernels on the processor (tests/cuda_on_cpu.h), products as plain loops. The same bits
+ * must come from another order of threads and blocks. MEMRUN_SEED repeats a failure.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/unit/cuda_table.h"
+#include "tests/unit/kernels_trial.h"
+
+static uint64_t first_seed(void) {
+  const char *text = getenv("MEMRUN_SEED");
+  return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+}
+
+/* A bf16 output is rounded by up to 2^-8 of its value, by some ops twice; what attention had put
+ * out enters its backward pass rounded, too. */
+#define BF16_ROUNDING  0x1p-7
+#define BF16_TOLERANCE 0.03
+
+static double check_errors(const struct trial *cuda, const struct trial *reference,
+                           const struct trial_op *op, uint64_t seed) {
+  double tolerance = cuda->rounded ? fmax(op->tolerance, BF16_TOLERANCE) : op->tolerance;
+  double worst = 0;
+  for (uint32_t i = 0; i < cuda->buffer_count; i++) {
+    if (cuda->buffers[i].output == NULL) continue;
+    double error = trial_output_error(&cuda->buffers[i], &reference->buffers[i],
+                                      cuda->rounded ? BF16_ROUNDING : 0);
+    if (!(error <= tolerance)) {
+      fail_msg("%s of seed %llu: %s is off by %.3g, more than %.3g", op->name,
+               (unsigned long long)seed, cuda->buffers[i].output, error, tolerance);
+    }
+    worst = fmax(worst, error);
+  }
+  return worst;
+}
+
+/* One op on one seed: close to the reference, and the same bits in two orders of threads. */
+static double compare(const struct trial_op *op, uint64_t seed, enum cuda_type type, bool large) {
+  struct trial cuda = {
+      .table = cuda_table(type), .large = large, .lines = 1, .rounded = type == CUDA_BF16};
+  assert_int_equal(mr_team_create(1, &cuda.team), MR_OK);
+  struct trial again = cuda, reference = cuda;
+  reference.table = kernel_reference();
+  cuda_table_seed(seed);
+  trial_run(&cuda, op, seed);
+  cuda_table_seed(~seed);
+  trial_run(&again, op, seed);
+  trial_run(&reference, op, seed);
+  trial_assert_same_bits(&cuda, &again, op->name, seed);
+  double worst = check_errors(&cuda, &reference, op, seed);
+  trial_fini(&cuda);
+  trial_fini(&again);
+  trial_fini(&reference);
+  mr_team_destroy(cuda.team);
+  return worst;
+}
+
+static void compare_all(enum cuda_type type, uint64_t draws) {
+  uint64_t seed = first_seed();
+  for (uint32_t i = 0; i < trial_op_count; i++) {
+    double worst = 0;
+    for (uint64_t draw = 0; draw < draws; draw++) {
+      worst = fmax(worst, compare(&trial_ops[i], seed + draw, type, draw + 1 == draws));
+    }
+    print_message("%-20s seeds %llu..: largest error %.2g\n", trial_ops[i].name,
+                  (unsigned long long)seed, worst);
+  }
+}
+
+static void f32_equals_reference(void **state) {
+  (void)state;
+  compare_all(CUDA_F32, 10);
+}
+
+static void bf16_equals_reference(void **state) {
+  (void)state;
+  compare_all(CUDA_BF16, 6);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(f32_equals_reference),
+      cmocka_unit_test(bf16_equals_reference),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From gradients to an update: sums over columns, sums of squares, the norm, AdamW. */
+#include "train/cuda/device.cuh"
+
+#define SUM_LANES 8u /* threads that share a column, each its rows; then their sums, in order */
+
+template <typename T> __device__ void column_sums(const cuda_column_sums &a) {
+  static __shared__ float sums[SUM_LANES][CUDA_COLUMNS];
+  const uint32_t column = blockIdx.x * CUDA_COLUMNS + threadIdx.x;
+  const uint32_t first = blockIdx.y * a.rows_per_slab, end = min(first + a.rows_per_slab, a.rows);
+  float sum = 0;
+  if (column < a.columns) {
+    const T *in = static_cast<const T *>(a.in) + column;
+#pragma unroll 4
+    for (uint32_t row = first + threadIdx.y; row < end; row += SUM_LANES) {
+      sum += to_float(in[uint64_t(row) * a.stride]);
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= a.columns) return;
+  float *out = a.out + uint64_t(blockIdx.y) * a.columns + column;
+  float total = a.accumulate ? *out : 0;
+  for (uint32_t i = 0; i < SUM_LANES; i++) {
+    total += sums[i][threadIdx.x];
+  }
+  *out = total;
+}
+
+TYPED_KERNELS(cuda_column_sums, column_sums)
+
+extern "C" __global__ void cuda_sum_squares(const struct cuda_sum_squares a) {
+  const uint64_t stride = uint64_t(gridDim.x) * blockDim.x * 4;
+  double sum = 0;
+  for (uint64_t i = (uint64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 4; i < a.count;
+       i += stride) {
+    float g[4];
+    if (i + 4 <= a.count) {
+      load(g, a.g + i);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        g[k] = i + k < a.count ? a.g[i + k] : 0;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      sum += double(g[k]) * double(g[k]);
+    }
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) a.partial[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void cuda_total(const struct cuda_total a) {
+  double sum = 0;
+  for (uint32_t i = threadIdx.x; i < a.count; i += blockDim.x) {
+    sum += a.partial[i];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *a.out = (a.accumulate ? *a.out : 0) + a.scale * sum;
+}
+
+#define CLIP_EPSILON 1e-6 /* torch.nn.utils.clip_grad_norm_ */
+
+extern "C" __global__ void cuda_norm(const struct cuda_norm a) {
+  double sum = 0;
+  for (uint32_t i = 0; i < a.count; i++) {
+    sum += a.squares[i];
+  }
+  *a.norm = sqrt(sum);
+  if (a.scale == nullptr) return;
+  double wanted = a.clip / (*a.norm + CLIP_EPSILON);
+  *a.scale = wanted < 1 || isnan(wanted) ? float(wanted) : 1.0f;
+}
+
+/* What is the same for every element of an update. */
+struct adamw_step {
+  float scale, lr, correction1, correction2;
+};
+
+template <typename T, int N>
+__device__ void adamw_pack(const cuda_adamw &a, const adamw_step &step, uint64_t at) {
+  float p[N], g[N], m[N], v[N];
+  load(p, a.p + at);
+  load(g, a.g + at);
+  load(m, a.m + at);
+  load(v, a.v + at);
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    float scaled = g[i] * step.scale;
+    m[i] = a.beta1 * m[i] + (1 - a.beta1) * scaled;
+    v[i] = a.beta2 * v[i] + (1 - a.beta2) * scaled * scaled;
+    float change = m[i] / step.correction1 / (sqrtf(v[i] / step.correction2) + a.eps);
+    p[i] -= step.lr * change + step.lr * a.weight_decay * p[i];
+  }
+  store(a.p + at, p);
+  store(a.m + at, m);
+  store(a.v + at, v);
+  if (a.copy != nullptr) store(static_cast<T *>(a.copy) + at, p);
+}
+
+template <typename T> __device__ void adamw(const cuda_adamw &a) {
+  const adamw_step step = {a.scale == nullptr ? 1.0f : *a.scale, a.scalars[0], a.scalars[1],
+                           a.scalars[2]};
+  const bool whole = aligned<4>(a.p) && aligned<4>(a.g) && aligned<4>(a.m) && aligned<4>(a.v) &&
+                     aligned<4>(static_cast<const T *>(a.copy));
+  const uint64_t stride = uint64_t(gridDim.x) * blockDim.x * 4;
+  for (uint64_t i = (uint64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 4; i < a.count;
+       i += stride) {
+    if (whole && i + 4 <= a.count) {
+      adamw_pack<T, 4>(a, step, i);
+      continue;
+    }
+    for (uint64_t k = i; k < a.count && k < i + 4; k++) {
+      adamw_pack<T, 1>(a, step, k);
+    }
+  }
+}
+
+TYPED_KERNELS(cuda_adamw, adamw)
