@@ -37,6 +37,20 @@ static bool wants(const struct mr_lane *lane, mr_io_class io_class) {
   return lane->queues[io_class].head != NULL || lane->inflight[io_class] > 0;
 }
 
+/* Chunks that the engine has. */
+static uint32_t engine_count(const struct mr_lane *lane) {
+  return inflight_total(lane) - lane->settling_count - lane->prepared_count;
+}
+
+static bool demand_comes(const struct mr_lane *lane) {
+  return wants(lane, MR_IO_DEMAND) ||
+         (lane->last_demand_ns != 0 && mr_clock_ns() - lane->last_demand_ns < DEMAND_WINDOW_NS);
+}
+
+static bool write_back_waits(const struct mr_lane *lane) {
+  return lane->queues[MR_IO_WRITE_BACK].head != NULL || lane->prepared_count > 0;
+}
+
 /* How many chunks of the class may be in flight now. */
 static uint32_t class_limit(const struct mr_lane *lane, mr_io_class io_class, bool demand) {
   uint32_t shared = lane->slot_count - MR_STORE_SLOTS_KEPT;
@@ -50,26 +64,79 @@ static uint32_t class_limit(const struct mr_lane *lane, mr_io_class io_class, bo
   return wants(lane, other) ? shared / 2 : shared;
 }
 
-/* The class to issue from next; MR_IO_CLASS_COUNT where nothing may be issued. */
+/* Whether a chunk of the class may start while the engine is full: a write, to be prepared. */
+static bool may_start_early(const struct mr_lane *lane, mr_io_class io_class) {
+  const struct mr_store_request *request = lane->queues[io_class].head;
+  return request != NULL && request->write && lane->prepared_count < MR_STORE_AHEAD;
+}
+
+/* The class to start a chunk from next; MR_IO_CLASS_COUNT where none may be started. */
 static mr_io_class choose_class(const struct mr_lane *lane) {
   if (lane->closed != MR_OK || lane->free_count == 0) {
     return MR_IO_CLASS_COUNT;
   }
-  if (lane->passed_writes >= WRITE_PATIENCE && lane->queues[MR_IO_WRITE_BACK].head != NULL) {
+  if (lane->passed_writes >= WRITE_PATIENCE && lane->prepared_count == 0 &&
+      lane->queues[MR_IO_WRITE_BACK].head != NULL) {
     return MR_IO_WRITE_BACK;
   }
-  bool demand =
-      wants(lane, MR_IO_DEMAND) ||
-      (lane->last_demand_ns != 0 && mr_clock_ns() - lane->last_demand_ns < DEMAND_WINDOW_NS);
+  bool demand = demand_comes(lane);
   uint32_t others = lane->inflight[MR_IO_PREFETCH] + lane->inflight[MR_IO_WRITE_BACK];
-  bool deep = inflight_total(lane) - lane->settling_count >= MR_STORE_DEPTH;
+  bool full = engine_count(lane) >= MR_STORE_DEPTH;
   for (mr_io_class i = MR_IO_DEMAND; i < MR_IO_CLASS_COUNT; i++) {
-    bool room = i == MR_IO_DEMAND || (!deep && others < lane->slot_count - MR_STORE_SLOTS_KEPT);
+    bool room = i == MR_IO_DEMAND || (others < lane->slot_count - MR_STORE_SLOTS_KEPT &&
+                                      (!full || may_start_early(lane, i)));
     if (room && lane->queues[i].head != NULL && lane->inflight[i] < class_limit(lane, i, demand)) {
       return i;
     }
   }
   return MR_IO_CLASS_COUNT;
+}
+
+/* Whether the next prepared write may leave: to the engine, or because the lane is closed. */
+static bool may_write(const struct mr_lane *lane) {
+  if (lane->prepared_count == 0) {
+    return false;
+  }
+  mr_io_class io_class = lane->slots[lane->prepared[0]].io_class;
+  if (io_class == MR_IO_DEMAND || lane->passed_writes >= WRITE_PATIENCE || lane->closed != MR_OK) {
+    return true;
+  }
+  uint32_t written = lane->inflight[io_class];
+  for (uint32_t i = 0; i < lane->prepared_count; i++) {
+    written -= lane->slots[lane->prepared[i]].io_class == io_class ? 1 : 0;
+  }
+  return engine_count(lane) < MR_STORE_DEPTH &&
+         written < class_limit(lane, io_class, demand_comes(lane));
+}
+
+/* The engine gets a chunk of the class next. Called with the lock. */
+static void count_issue(struct mr_lane *lane, mr_io_class io_class) {
+  if (io_class == MR_IO_DEMAND) {
+    lane->last_demand_ns = mr_clock_ns();
+  }
+  if (io_class == MR_IO_WRITE_BACK || !write_back_waits(lane)) {
+    lane->passed_writes = 0;
+  } else {
+    lane->passed_writes++;
+  }
+}
+
+/* Takes the next prepared write where it is its turn: reads of its class and of more urgent ones go
+ * first. MR_NO_INDEX where it is not. */
+static uint32_t take_prepared(struct mr_lane *lane) {
+  if (!may_write(lane)) {
+    return MR_NO_INDEX;
+  }
+  uint32_t index = lane->prepared[0];
+  mr_io_class next = choose_class(lane);
+  bool read_first = next <= lane->slots[index].io_class && !lane->queues[next].head->write;
+  if (read_first && lane->passed_writes < WRITE_PATIENCE) {
+    return MR_NO_INDEX;
+  }
+  lane->prepared_count--;
+  memmove(lane->prepared, lane->prepared + 1, lane->prepared_count * sizeof lane->prepared[0]);
+  count_issue(lane, lane->slots[index].io_class);
+  return index;
 }
 
 static void fill_slot(struct mr_lane *lane, struct mr_slot *slot, mr_io_class io_class,
@@ -89,18 +156,6 @@ static void fill_slot(struct mr_lane *lane, struct mr_slot *slot, mr_io_class io
       .pool = slot->pool,
   };
   MR_ASSERT(mr_place_lane(store, slot->place) == lane->index);
-}
-
-static void count_issue(struct mr_lane *lane, mr_io_class io_class) {
-  lane->inflight[io_class]++;
-  if (io_class == MR_IO_DEMAND) {
-    lane->last_demand_ns = mr_clock_ns();
-  }
-  if (io_class == MR_IO_WRITE_BACK || lane->queues[MR_IO_WRITE_BACK].head == NULL) {
-    lane->passed_writes = 0;
-  } else {
-    lane->passed_writes++;
-  }
 }
 
 /*
@@ -131,24 +186,46 @@ static uint32_t pick(struct mr_lane *lane) {
     }
     uint32_t index = lane->free_slots[--lane->free_count];
     fill_slot(lane, &lane->slots[index], io_class, request, chunk);
-    count_issue(lane, io_class);
+    lane->inflight[io_class]++;
+    if (!request->write) {
+      count_issue(lane, io_class);
+    }
     return index;
   }
 }
 
-/* Issues reads until no more may be, or one write; true where it may go on. */
+/* Starts a picked chunk; true where that was long work. */
+static bool start_chunk(struct mr_lane *lane, uint32_t index) {
+  const struct mr_slot *slot = &lane->slots[index];
+  bool long_work = slot->write && !slot->pool_only;
+  mr_slot_start(lane, index);
+  return long_work;
+}
+
+/* A prepared write leaves: to the engine, or where the lane is closed, to its end. */
+static void send_prepared(struct mr_lane *lane, uint32_t index, mr_status closed) {
+  if (closed != MR_OK) {
+    mr_slot_drop(lane, index, closed);
+    return;
+  }
+  mr_slot_write(lane, index);
+}
+
+/* Feeds the engine with reads and prepared writes until no more may be, or prepares one write; true
+ * where it may go on. */
 static bool issue_some(struct mr_lane *lane) {
   for (;;) {
     pthread_mutex_lock(&lane->lock);
     lane->asleep = false;
-    uint32_t index = pick(lane);
+    mr_status closed = lane->closed;
+    uint32_t prepared = take_prepared(lane);
+    uint32_t picked = prepared == MR_NO_INDEX ? pick(lane) : MR_NO_INDEX;
     pthread_mutex_unlock(&lane->lock);
-    if (index == MR_NO_INDEX) {
+    if (prepared != MR_NO_INDEX) {
+      send_prepared(lane, prepared, closed);
+    } else if (picked == MR_NO_INDEX) {
       return false;
-    }
-    bool long_work = lane->slots[index].write && !lane->slots[index].pool_only;
-    mr_slot_issue(lane, index);
-    if (long_work) {
+    } else if (start_chunk(lane, picked)) {
       return true;
     }
   }
@@ -157,7 +234,7 @@ static bool issue_some(struct mr_lane *lane) {
 /* Whether to wait for a result or a wake; *finished_out where there is nothing left to do ever. */
 static bool may_sleep(struct mr_lane *lane, bool *finished_out) {
   pthread_mutex_lock(&lane->lock);
-  bool idle = choose_class(lane) == MR_IO_CLASS_COUNT;
+  bool idle = choose_class(lane) == MR_IO_CLASS_COUNT && !may_write(lane);
   *finished_out = idle && lane->stopping && inflight_total(lane) == 0;
   lane->asleep = idle && !*finished_out;
   pthread_mutex_unlock(&lane->lock);

@@ -11,7 +11,8 @@
  * *monitor* is one thread that watches the deadlines and ends requests that no lane can serve.
  *
  * How a chunk moves. A request joins the queue of its class in each lane that holds chunks of it.
- * The lane picks by class and budget, gives the chunk a slot and hands the slot to the engine:
+ * The lane picks by class and budget, gives the chunk a slot and hands the slot to the engine,
+ * writes a few chunks after they were copied and summed, so that the disk never waits for that:
  * with the pool's buffer of the slot (staged; bytes and checksum are taken in one pass over them)
  * or with the caller's memory (direct; the checksum is a pass of its own). What comes back is
  * looked at: shorter than asked goes on, EAGAIN waits, a failed or mismatching read is read once

@@ -54,8 +54,22 @@ static void flip_bit(struct mr_slot *slot) {
   slot_buffer(slot)[slot->bytes / 2] ^= 0x10;
 }
 
+/* From here on the monitor may take the slot's request because it is late; false where it has. */
+static bool watch(struct mr_lane *lane, struct mr_slot *slot) {
+  slot->begun_ns = slot->begun_ns == 0 ? mr_clock_ns() : slot->begun_ns;
+  pthread_mutex_lock(&lane->lock);
+  bool mine = slot->request != NULL;
+  slot->issued_ns = mine ? slot->begun_ns : 0;
+  pthread_mutex_unlock(&lane->lock);
+  return mine;
+}
+
 /* Hands what is left of the chunk to the engine. */
 static void slot_begin(struct mr_lane *lane, struct mr_slot *slot) {
+  if (!watch(lane, slot)) {
+    slot_end(lane, slot, MR_OK);
+    return;
+  }
   slot->fault = mr_fault_next(&lane->store->faults, slot->write);
   uint32_t bytes = slot->io_bytes - slot->moved_bytes;
   if (slot->fault == MR_FAULT_SHORT && bytes > MR_STORE_ALIGN) {
@@ -65,10 +79,6 @@ static void slot_begin(struct mr_lane *lane, struct mr_slot *slot) {
     flip_bit(slot);
     slot->flipped = !slot->staged;
   }
-  slot->begun_ns = slot->begun_ns == 0 ? mr_clock_ns() : slot->begun_ns;
-  pthread_mutex_lock(&lane->lock);
-  slot->issued_ns = slot->begun_ns;
-  pthread_mutex_unlock(&lane->lock);
   struct mr_engine_io io = {
       .write = slot->write,
       .in_pool = slot->staged,
@@ -98,7 +108,16 @@ static void prepare_write(struct mr_lane *lane, struct mr_slot *slot) {
   memset(slot->pool + slot->bytes, 0, slot->io_bytes - slot->bytes);
 }
 
-void mr_slot_issue(struct mr_lane *lane, uint32_t index) {
+/* Behind the other prepared writes; where it is urgent, before them. */
+static void queue_prepared(struct mr_lane *lane, uint32_t index) {
+  uint32_t at = lane->slots[index].io_class == MR_IO_DEMAND ? 0 : lane->prepared_count;
+  memmove(&lane->prepared[at + 1], &lane->prepared[at],
+          (lane->prepared_count - at) * sizeof lane->prepared[0]);
+  lane->prepared[at] = index;
+  lane->prepared_count++;
+}
+
+void mr_slot_start(struct mr_lane *lane, uint32_t index) {
   struct mr_slot *slot = &lane->slots[index];
   struct mr_store *store = lane->store;
   const struct mr_place *place = &store->places[slot->place];
@@ -109,15 +128,28 @@ void mr_slot_issue(struct mr_lane *lane, uint32_t index) {
   slot->io_bytes = (uint32_t)mr_round_up(slot->bytes, align);
   if (slot->write) {
     prepare_write(lane, slot);
-  } else if (!slot->pool_only && place->state == MR_PLACE_EMPTY) {
+    (void)watch(lane, slot); /* the next step asks again whether the slot is still ours */
+    queue_prepared(lane, index);
+    return;
+  }
+  if (!slot->pool_only && place->state == MR_PLACE_EMPTY) {
     slot_fail(lane, slot, MR_INVALID, "it was never written");
     return;
-  } else if (!slot->pool_only && place->state == MR_PLACE_ZERO) {
+  }
+  if (!slot->pool_only && place->state == MR_PLACE_ZERO) {
     memset(slot->data, 0, slot->bytes);
     slot_end(lane, slot, MR_OK);
     return;
   }
   slot_begin(lane, slot);
+}
+
+void mr_slot_write(struct mr_lane *lane, uint32_t index) {
+  slot_begin(lane, &lane->slots[index]);
+}
+
+void mr_slot_drop(struct mr_lane *lane, uint32_t index, mr_status status) {
+  slot_end(lane, &lane->slots[index], status);
 }
 
 static void pause_before_try(uint32_t tries) {

@@ -179,6 +179,33 @@ static void test_hang(void **state) {
   }
 }
 
+/* More writes than the disk may have, none of which comes back: what was prepared and what was
+ * queued ends too, and only once. */
+static void test_hang_of_many(void **state) {
+  (void)state;
+  enum { MANY = 2 * MR_STORE_SLOTS };
+  static uint8_t *data; /* stays: see store.h */
+  data = test_memory(MANY * CHUNK);
+  test_fill(data, MANY * CHUNK, 0, 5);
+  for (uint32_t i = 0; i < engine_count; i++) {
+    for (mr_store_mode mode = MR_STORE_STAGED; mode <= MR_STORE_DIRECT; mode++) {
+      struct mr_store_options options = test_options(1, MANY);
+      options.engine = engines[i];
+      options.mode = mode;
+      options.inject = "write:hang:0";
+      options.timeout_seconds = 0.2;
+      struct mr_store *store = NULL;
+      uint32_t extent = 0;
+      assert_int_equal(mr_store_create(&options, &store), MR_OK);
+      assert_int_equal(mr_store_extent_create(store, MANY * CHUNK, "h.4.weight", &extent), MR_OK);
+      test_log_reset();
+      assert_int_equal(test_move(store, extent, true, 0, MANY * CHUNK, data), MR_TIMEOUT);
+      assert_int_equal(test_log.errors, 1);
+      mr_store_destroy(store);
+    }
+  }
+}
+
 /* Opens the unlinked file as anyone could who may look into the process. */
 static int open_behind(const struct setup *setup) {
   char name[64];
@@ -284,6 +311,7 @@ int main(void) {
       cmocka_unit_test(test_every_fault_at_every_n),
       cmocka_unit_test(test_lasting_faults),
       cmocka_unit_test(test_hang),
+      cmocka_unit_test(test_hang_of_many),
       cmocka_unit_test(test_changed_behind_its_back),
       cmocka_unit_test(test_file_cut_off),
       cmocka_unit_test(test_reused_place),
