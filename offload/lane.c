@@ -64,12 +64,6 @@ static uint32_t class_limit(const struct mr_lane *lane, mr_io_class io_class, bo
   return wants(lane, other) ? shared / 2 : shared;
 }
 
-/* Whether a chunk of the class may start while the engine is full: a write, to be prepared. */
-static bool may_start_early(const struct mr_lane *lane, mr_io_class io_class) {
-  const struct mr_store_request *request = lane->queues[io_class].head;
-  return request != NULL && request->write && lane->prepared_count < MR_STORE_AHEAD;
-}
-
 /* The class to start a chunk from next; MR_IO_CLASS_COUNT where none may be started. */
 static mr_io_class choose_class(const struct mr_lane *lane) {
   if (lane->closed != MR_OK || lane->free_count == 0) {
@@ -81,11 +75,14 @@ static mr_io_class choose_class(const struct mr_lane *lane) {
   }
   bool demand = demand_comes(lane);
   uint32_t others = lane->inflight[MR_IO_PREFETCH] + lane->inflight[MR_IO_WRITE_BACK];
-  bool full = engine_count(lane) >= MR_STORE_DEPTH;
+  bool full = engine_count(lane) >= lane->depth;
   for (mr_io_class i = MR_IO_DEMAND; i < MR_IO_CLASS_COUNT; i++) {
-    bool room = i == MR_IO_DEMAND || (others < lane->slot_count - MR_STORE_SLOTS_KEPT &&
-                                      (!full || may_start_early(lane, i)));
-    if (room && lane->queues[i].head != NULL && lane->inflight[i] < class_limit(lane, i, demand)) {
+    const struct mr_store_request *next = lane->queues[i].head;
+    if (next == NULL || lane->inflight[i] >= class_limit(lane, i, demand)) {
+      continue;
+    }
+    bool may_begin = !full || next->write; /* a write is prepared first */
+    if (i == MR_IO_DEMAND || (may_begin && others < lane->slot_count - MR_STORE_SLOTS_KEPT)) {
       return i;
     }
   }
@@ -105,7 +102,7 @@ static bool may_write(const struct mr_lane *lane) {
   for (uint32_t i = 0; i < lane->prepared_count; i++) {
     written -= lane->slots[lane->prepared[i]].io_class == io_class ? 1 : 0;
   }
-  return engine_count(lane) < MR_STORE_DEPTH &&
+  return engine_count(lane) < lane->depth &&
          written < class_limit(lane, io_class, demand_comes(lane));
 }
 

@@ -222,6 +222,7 @@ static mr_status create_lanes(struct mr_store *store) {
   for (uint32_t i = 0; i < store->lane_count; i++) {
     struct mr_lane *lane = &store->lanes[i];
     lane->slot_count = slot_count;
+    lane->depth = slot_count == MR_STORE_SLOTS ? MR_STORE_DEPTH : MR_STORE_DEPTH_SMALL;
     lane->first_place = (uint32_t)first_place;
     first_place += lane->chunk_count;
     mr_status status = mr_file_open(lane);
