@@ -300,7 +300,8 @@ void model_forward(const struct model_config *config, struct tape *tape,
                                 .targets = inputs->targets,
                                 .loss = inputs->loss,
                                 .scale = inputs->loss_scale,
-                                .block_rows = inputs->block_rows});
+                                .block_rows = inputs->block_rows,
+                                .first_block = tape->micro_step_count * config->layers});
 }
 
 char *model_config_json(const struct model_config *config) {

@@ -5,8 +5,9 @@
  * pointers. A tensor id of OP_NONE leaves an optional operand out; `accumulate` makes an output an
  * in-place operand that the op adds to.
  *
- * Forward ops carry the block of their layer, so that they may be recomputed together; backward and
- * update ops belong to no block and run in training steps alone.
+ * Forward ops carry the block of their layer, so that they may be recomputed together, and the
+ * logits of each slice of the vocabulary are a block of their own; other ops belong to no block.
+ * Backward and update ops run in training steps alone.
  */
 #ifndef MEMRUN_TRAIN_OPS_H
 #define MEMRUN_TRAIN_OPS_H
@@ -125,7 +126,7 @@ struct op_head_logits {
   struct op_rows rows;
   struct op_slice slice;
 };
-mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
+mr_status op_add_head_logits(const struct op_builder *builder, const char *name, uint32_t block,
                              const struct op_shape *shape, const struct op_head_logits *op);
 
 /* A block's part of the loss, from the sums of all slices. */

@@ -157,7 +157,7 @@ static double product_flops(const struct op_rows *rows, const struct op_slice *s
   return 2.0 * (double)rows->count * (double)slice->words * (double)width;
 }
 
-mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
+mr_status op_add_head_logits(const struct op_builder *builder, const char *name, uint32_t block,
                              const struct op_shape *shape, const struct op_head_logits *op) {
   struct head_attributes attributes = {
       .rows = op->rows, .slice = op->slice, .width = shape->width, .reference = builder->reference};
@@ -176,7 +176,7 @@ mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
           kernel_head_logits_scratch_bytes(op->rows.count, op->slice.words, builder->threads),
       .flops = product_flops(&op->rows, &op->slice, shape->width),
       .flags = MR_OP_REPEATABLE,
-      .block = MR_NO_BLOCK,
+      .block = block,
   };
   return op_finish(builder, &desc, head_logits_run, &operands);
 }

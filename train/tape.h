@@ -107,7 +107,8 @@ struct tape_head {
   struct tape_slices wte;
   mr_tensor_id targets, loss;
   double scale;
-  uint64_t block_rows; /* train/vocabulary.h */
+  uint64_t block_rows;  /* train/vocabulary.h */
+  uint32_t first_block; /* logits of slices are recomputed one by one: free numbers from here on */
 };
 void tape_head(struct tape *tape, const char *name, const struct tape_head *head);
 

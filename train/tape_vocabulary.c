@@ -80,6 +80,7 @@ struct head_block {
   const char *layer;           /* the head's name with the tape's prefix */
   char name[TRAIN_NAME_BYTES]; /* the same, numbered where there are several blocks */
   struct op_rows rows;
+  uint32_t first_block;                                          /* of the logits of slice 0 */
   mr_tensor_id logits[TAPE_MOST_SLICES], sums[TAPE_MOST_SLICES]; /* of each slice */
   mr_tensor_id softmax;
 };
@@ -122,8 +123,8 @@ static void add_logits(struct tape *tape, struct head_block *block, uint32_t ind
   char name[TRAIN_NAME_BYTES];
   snprintf(base, sizeof base, "%.150s.forward", block->name);
   if (tape->status == MR_OK) {
-    tape->status =
-        op_add_head_logits(&tape->builder, numbered(base, index, several, name), &tape->shape, &op);
+    tape->status = op_add_head_logits(&tape->builder, numbered(base, index, several, name),
+                                      block->first_block + index, &tape->shape, &op);
   }
 }
 
@@ -172,11 +173,15 @@ void tape_head(struct tape *tape, const char *name, const struct tape_head *head
   char layer[TRAIN_NAME_BYTES];
   snprintf(layer, sizeof layer, "%s%.100s", tape->prefix, name);
   uint64_t rows = tape->shape.batch * tape->shape.seq;
-  for (uint64_t first = 0; first < rows; first += head->block_rows) {
+  uint32_t blocks = (uint32_t)((rows + head->block_rows - 1) / head->block_rows);
+  for (uint32_t b = 0; b < blocks; b++) {
+    uint64_t first = b * head->block_rows;
+    uint32_t before = tape->micro_step * blocks + b;
     struct head_block block = {.head = head,
                                .layer = layer,
-                               .rows = {first, train_min_u64(head->block_rows, rows - first)}};
-    numbered(layer, (uint32_t)(first / head->block_rows), rows > head->block_rows, block.name);
+                               .rows = {first, train_min_u64(head->block_rows, rows - first)},
+                               .first_block = head->first_block + before * head->wte.count};
+    numbered(layer, b, blocks > 1, block.name);
     for (uint32_t i = 0; i < head->wte.count; i++) {
       add_logits(tape, &block, i);
     }

@@ -23,8 +23,8 @@
  *   and logits that find no room make one round: 3 W and at most 2 * 196 MiB, 0.2 s.
  * - Blocks of 256 rows: 48 MiB of logits, but with little room every block brings embedding and
  *   gradient past again: up to 4 * 4 W = 2.3 GiB, 0.6 s.
- * - Logits made again for the second pass: nothing kept, a third more products, 0.37 s, at every
- *   budget.
+ * - All logits made again for the second pass: nothing kept, a third more products, 0.37 s, at
+ *   every budget. Each slice's are a block that may be recomputed, so plans do it where it pays.
  *
  * Nor does one block need more memory where there is enough: gradients of slices come into being as
  * logits are used up, so the head's peak is the larger of the two. Blocks only bound the logits of
