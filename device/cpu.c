@@ -69,7 +69,8 @@ static void cpu_query(struct mr_device_caps *caps_out) {
   uint64_t mappings = read_max_mappings();
   /* A page and the gap beside it. */
   uint64_t pages = mappings > 2ull * FOREIGN_MAPPINGS ? (mappings - FOREIGN_MAPPINGS) / 2 : 1;
-  *caps_out = (struct mr_device_caps){"cpu", pages, huge_pages_enabled()};
+  *caps_out = (struct mr_device_caps){
+      .name = "cpu", .max_page_count = pages, .huge_pages = huge_pages_enabled(), .deferred = true};
 }
 
 static mr_status reserve(struct mr_device *device) {
@@ -284,6 +285,14 @@ static void cpu_copy(void *to, const void *from, uint64_t bytes) {
 #endif
 }
 
+static mr_status cpu_transfer(struct mr_device *device, void *to, const void *from, uint64_t bytes,
+                              const char *what) {
+  (void)device;
+  (void)what;
+  memcpy(to, from, bytes);
+  return MR_OK;
+}
+
 const struct mr_device_ops mr_device_cpu = {
     .name = "cpu",
     .backend = MR_BACKEND_CPU,
@@ -297,5 +306,7 @@ const struct mr_device_ops mr_device_cpu = {
     .complete = cpu_complete,
     .drop = cpu_drop,
     .copy = cpu_copy,
+    .read = cpu_transfer,
+    .write = cpu_transfer,
     .bound_page_count = cpu_bound_page_count,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * device/ is where ops run: one const table of functions per backend (struct mr_device_ops), chosen
- * once. cpu.c is the first; its "device memory" is a capped piece of ordinary memory, a product of
- * its own and not a mock.
+ * once. cpu.c's "device memory" is a capped piece of ordinary memory, a product of its own and not
+ * a mock; cuda/ is an NVIDIA device behind its driver.
  *
  * Nouns. A *page* is a piece of physical device memory, numbered from 0; there are exactly as many
  * as the plan's peak asks for. A *range* is the address range of one instance (one stay of a tensor
@@ -33,9 +33,20 @@
  * Invariants. A range is always bound with the same list of pages, as a plan's instances are; so
  * the place of a page in a range is fixed. Nothing is allocated after create.
  *
+ * How cuda binds. It does not: every range is mapped onto its pages when the device is created,
+ * because a physical page may have any number of addresses there. All ranges lie side by side in
+ * one reservation, so access is granted once for all of them.
+ *
+ * Streams. Where ops and copies run on the caller's thread `streams` is NULL. Else work is enqueued
+ * on a *stream* and runs later, in order; the processor cannot reach the memory. A *mark* is a pair
+ * of events around a piece of work of a stream: another stream can follow its end, a thread can
+ * wait for it, and then it tells how long the work took. A stream has a fixed number of marks,
+ * which its user takes again once their work has been waited for.
+ *
  * Threads. bind may run on several threads at once for ranges that share no page; who binds a page
- * has waited for its last user. Everything else: one thread. A *team* (team.c, public) is the set
- * of threads that one op runs on.
+ * has waited for its last user. A stream is enqueued on by one thread at a time, and its marks are
+ * waited for by one thread. A thread calls `enter` before anything else of a device that has one.
+ * Everything else: one thread. A *team* (team.c, public) is the set of threads that one op runs on.
  *
  * Not here: which instance gets which pages (plan/), queues and waits (runtime/), kernels (the
  * client).
@@ -44,6 +55,7 @@
 #define MEMRUN_DEVICE_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <memrun/graph.h>
@@ -52,11 +64,14 @@
 #define MR_DEVICE_HUGE_PAGE_BYTES (2ull << 20)
 
 struct mr_device;
+struct mr_stream;
 
 struct mr_device_caps {
   const char *name;
   uint64_t max_page_count; /* that one device can bind one by one */
+  uint64_t page_bytes;     /* that every plan has; 0: any from 4 KiB to 2 MiB */
   bool huge_pages;         /* pages of 2 MiB are backed by huge pages here */
+  bool deferred;           /* it can take memory as that is first written */
 };
 
 struct mr_device_config {
@@ -66,11 +81,37 @@ struct mr_device_config {
   const uint64_t *range_bytes; /* borrowed during create; 0: the range needs no addresses */
   uint32_t range_count;
   bool deferred; /* memory is taken as it is first written, all that is left by complete() */
+  /* The pages that each range will be bound with, as many as its bytes need; borrowed during
+   * create. NULL: only for a device without streams. */
+  const uint32_t *const *range_pages;
+};
+
+/* Work that runs later, in order. What a call that fails was for is told by `what`. */
+struct mr_stream_ops {
+  /* The stream has `mark_count` marks. MR_NO_MEMORY; MR_IO: the driver's refusal. */
+  mr_status (*create)(struct mr_device *device, uint32_t mark_count, struct mr_stream **stream_out);
+  void (*destroy)(struct mr_stream *stream);
+  /* What struct mr_op_call carries. */
+  void *(*handle)(const struct mr_stream *stream);
+  /* Opens a mark, and closes it behind what was enqueued since. */
+  mr_status (*begin)(struct mr_stream *stream, uint32_t mark, const char *what);
+  mr_status (*end)(struct mr_stream *stream, uint32_t mark, const char *what);
+  /* Later work waits until the other stream's mark is over. */
+  mr_status (*follow)(struct mr_stream *stream, const struct mr_stream *other, uint32_t mark,
+                      const char *what);
+  /* From device memory to memory that is pinned, and back. */
+  mr_status (*copy_out)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes,
+                        const char *what);
+  mr_status (*copy_in)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes,
+                       const char *what);
+  /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end. */
+  mr_status (*wait)(struct mr_stream *stream, uint32_t mark, const char *what, double *seconds_out);
 };
 
 struct mr_device_ops {
   const char *name;
   mr_backend backend;
+  const struct mr_stream_ops *streams; /* NULL: work is done on the thread that asks for it */
   void (*query)(struct mr_device_caps *caps_out);
 
   /* Reserves addresses and takes all memory, zeroed. MR_NO_MEMORY says what was asked for;
@@ -97,14 +138,60 @@ struct mr_device_ops {
   void (*drop)(struct mr_device *device, uint32_t page);
 
   /* Copies between device memory and host memory, either way, on the calling thread; the source is
-   * not expected to be used again soon. Both 64-byte aligned. */
+   * not expected to be used again soon. Both 64-byte aligned. NULL where there are streams. */
   void (*copy)(void *to, const void *from, uint64_t bytes);
+
+  /* Bytes of device memory from and to anywhere on the host, when nothing else touches them; block
+   * until they are there. `what` is for messages. */
+  mr_status (*read)(struct mr_device *device, void *to, const void *from, uint64_t bytes,
+                    const char *what);
+  mr_status (*write)(struct mr_device *device, void *to, const void *from, uint64_t bytes,
+                     const char *what);
+
+  /* Only where there are streams: makes the device the calling thread's; lets copies of streams
+   * reach host memory, and ends that. */
+  mr_status (*enter)(struct mr_device *device);
+  mr_status (*pin)(struct mr_device *device, void *data, uint64_t bytes, const char *what);
+  void (*unpin)(struct mr_device *device, void *data);
 
   /* How many different pages have been bound since create. Any thread. */
   uint32_t (*bound_page_count)(const struct mr_device *device);
 };
 
 extern const struct mr_device_ops mr_device_cpu;
+extern const struct mr_device_ops mr_device_cuda;
+
+/* The table of a backend; NULL where there is none of that number. */
+const struct mr_device_ops *mr_device_find(mr_backend backend);
+
+/* What an accelerator is and what is free there now, beside its context and what was loaded. */
+struct mr_accelerator {
+  char name[96];
+  uint32_t driver_version; /* 1000 * major + 10 * minor */
+  uint32_t capability;     /* 10 * major + minor */
+  uint32_t processors;
+  double clock_hz;
+  uint64_t memory_bytes;
+  uint64_t free_bytes;
+};
+
+/* Bytes per second of copies, both directions together summed. */
+struct mr_accelerator_rates {
+  double out_bytes_per_second;
+  double in_bytes_per_second;
+  double both_bytes_per_second;
+};
+
+/* The accelerator that mr_device_cuda uses. MR_UNSUPPORTED: there is none, and why (at most
+ * why_bytes); nothing is logged. */
+MR_CHECK_RESULT mr_status mr_cuda_describe(struct mr_accelerator *accelerator_out, char *why,
+                                           size_t why_bytes);
+
+/* Measures copies between it and pinned and pageable memory, and its own memory; about 0.2 s.
+ * MR_UNSUPPORTED, MR_NO_MEMORY, MR_IO; logged. */
+MR_CHECK_RESULT mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_out,
+                                          struct mr_accelerator_rates *pageable_out,
+                                          double *memory_bytes_per_second_out);
 
 /*
  * Anonymous memory that is there from the start: aligned to `alignment_bytes` (a power of two, at

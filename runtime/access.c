@@ -15,14 +15,15 @@ struct access {
   char *to;
 };
 
-static void access_device(const struct access *access) {
-  char *resident = (char *)access->run->addresses[access->home->instance] + access->offset_bytes;
+static mr_status access_device(const struct access *access) {
+  const struct mr_run *run = access->run;
+  const char *name = run->graph->tensors[access->tensor].name;
+  char *resident = (char *)run->addresses[access->home->instance] + access->offset_bytes;
   if (access->from != NULL) {
-    memcpy(resident, access->from, access->bytes);
-  } else {
-    MR_ASSERT(access->to != NULL);
-    memcpy(access->to, resident, access->bytes);
+    return run->device_ops->write(run->device, resident, access->from, access->bytes, name);
   }
+  MR_ASSERT(access->to != NULL);
+  return run->device_ops->read(run->device, access->to, resident, access->bytes, name);
 }
 
 static void access_host(const struct access *access) {
@@ -136,10 +137,9 @@ static mr_status access_home(const struct access *access) {
     return access_nvme(access);
   }
   if (access->home->tier == MR_TIER_DEVICE) {
-    access_device(access);
-  } else {
-    access_host(access);
+    return access_device(access);
   }
+  access_host(access);
   return MR_OK;
 }
 

@@ -7,6 +7,11 @@
  * more than a byte of device memory would and costs two copies. The host gets a share at all
  * because tensors that rest in it need no huge page of their own: a quarter, and the device the
  * rest; without offload the device gets everything.
+ *
+ * An accelerator has memory of its own. What is in use there before the run takes any (its context,
+ * libraries, the client's kernels, other processes) counts against the budget, so that a budget is
+ * a promise about the device as a whole. Where it is left open, a part stays free for what
+ * libraries take later.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -107,6 +112,42 @@ uint64_t mr_budget_available_bytes(void) {
   return lowest > MR_OVERHEAD_BYTES ? lowest - MR_OVERHEAD_BYTES : 0;
 }
 
+/* Libraries load kernels and take workspaces when they are first used. */
+#define LIBRARY_BYTES (256ull << 20)
+
+static mr_status resolve_accelerator(struct mr_settings *settings,
+                                     const struct mr_options *options) {
+  const struct mr_accelerator *accelerator = &settings->accelerator;
+  uint64_t in_use = accelerator->memory_bytes - accelerator->free_bytes;
+  uint64_t device = mr_min_u64(options->device_bytes, accelerator->memory_bytes);
+  struct mr_size_text text[2];
+  if (options->device_bytes == MR_BUDGET_AUTO) {
+    uint64_t left = LIBRARY_BYTES + accelerator->memory_bytes / 64;
+    device = accelerator->memory_bytes > left ? accelerator->memory_bytes - left : 0;
+  }
+  if (device <= in_use) {
+    mr_log(MR_LOG_ERROR,
+           "device %s: %s are in use by its context, libraries and others, and the budget is %s",
+           settings->device->name, mr_size_format(in_use, &text[0]),
+           mr_size_format(device, &text[1]));
+    return MR_DOES_NOT_FIT;
+  }
+  mr_log(MR_LOG_INFO, "device %s: %s are in use already and count against the budget of %s",
+         settings->device->name, mr_size_format(in_use, &text[0]),
+         mr_size_format(device, &text[1]));
+  uint64_t available = mr_budget_available_bytes();
+  available = available > MR_DRIVER_BYTES ? available - MR_DRIVER_BYTES : 0;
+  settings->budget_bytes[MR_TIER_DEVICE] = device - in_use;
+  settings->budget_bytes[MR_TIER_HOST] =
+      settings->host ? mr_min_u64(options->host_bytes, available) : 0;
+  if (options->host_bytes != MR_BUDGET_AUTO &&
+      options->host_bytes > available + COUNTING_SLACK_BYTES) {
+    mr_log(MR_LOG_WARN, "only %s of memory are available for the host budget",
+           mr_size_format(available, &text[0]));
+  }
+  return MR_OK;
+}
+
 static void resolve_memory(struct mr_settings *settings, const struct mr_options *options) {
   uint64_t available = mr_budget_available_bytes();
   uint64_t device = options->device_bytes;
@@ -171,9 +212,14 @@ mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_option
     resolve_described(settings, options);
     return MR_OK;
   }
-  resolve_memory(settings, options);
-  if (settings->nvme_count == 0) {
-    return MR_OK;
+  mr_status status = MR_OK;
+  if (settings->device->streams != NULL) {
+    status = resolve_accelerator(settings, options);
+  } else {
+    resolve_memory(settings, options);
+  }
+  if (status != MR_OK || settings->nvme_count == 0) {
+    return status;
   }
   return mr_store_available(settings->nvme, settings->nvme_count,
                             &settings->budget_bytes[MR_TIER_NVME]);

@@ -44,6 +44,7 @@ struct search {
   uint32_t tried;
   double once_seconds; /* of all ops of the graph */
   uint64_t max_page_count;
+  uint64_t page_bytes; /* that the device asks for; 0: any */
 };
 
 static void candidate_fini(struct candidate *candidate) {
@@ -90,7 +91,7 @@ static mr_status make_layout(struct search *search, const struct candidate *cand
   problem->search_from = from;
   problem->search_rounds = problem->policy == MR_POLICY_SEARCHED ? budgets : 0;
   problem->useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
-  problem->page_bytes = 0;
+  problem->page_bytes = search->page_bytes;
   for (;;) {
     struct mr_program_plan *layout = NULL;
     mr_status status = mr_program_plan_make(problem, &layout);
@@ -370,20 +371,25 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
+  /* A callback for the host cannot read what its op has beside it on such a device. */
+  problem->device_ops_only = plan->settings.device->streams != NULL;
   problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
   problem->pace_beside_copy = plan->profile->pace_beside_copy;
   problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
 }
 
 /* What this device can map; nobody knows that of a machine that is not here. */
-static uint64_t max_page_count(const struct mr_plan *plan) {
+static void take_pages(struct search *search) {
   struct mr_device_caps caps;
-  mr_device_cpu.query(&caps);
-  return plan->settings.machine != NULL ? UINT64_MAX : caps.max_page_count;
+  search->plan->settings.device->query(&caps);
+  search->max_page_count =
+      search->plan->settings.machine != NULL ? UINT64_MAX : caps.max_page_count;
+  search->page_bytes = caps.page_bytes;
 }
 
 mr_status mr_planning_search(struct mr_plan *plan) {
-  struct search search = {.plan = plan, .max_page_count = max_page_count(plan)};
+  struct search search = {.plan = plan};
+  take_pages(&search);
   double start = mr_clock_seconds();
   mr_status status = try_candidates(&search);
   if (status == MR_OK && plan->problem.policy == MR_POLICY_SEARCHED) {

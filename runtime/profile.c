@@ -16,8 +16,8 @@
 /* What calling an op costs. */
 #define OP_OVERHEAD_SECONDS 2e-6
 
-/* "model name|cores of the machine|threads of the run". */
-static void machine_key(uint32_t threads, char *key) {
+/* "model name|cores of the machine|threads of the run", and the accelerator's name. */
+static void machine_key(const struct mr_settings *settings, char *key) {
   char model[80] = "unknown";
   uint32_t cores = 0;
   FILE *file = fopen("/proc/cpuinfo", "re");
@@ -33,8 +33,9 @@ static void machine_key(uint32_t threads, char *key) {
   if (file != NULL) {
     fclose(file);
   }
-  snprintf(key, MR_PROFILE_KEY_BYTES, "%s|%u|%u", model[0] == ' ' ? model + 1 : model, cores,
-           threads);
+  const char *accelerator = settings->accelerator.name;
+  snprintf(key, MR_PROFILE_KEY_BYTES, "%s|%u|%u%s%.60s", model[0] == ' ' ? model + 1 : model, cores,
+           settings->threads, accelerator[0] == '\0' ? "" : "|", accelerator);
 }
 
 static mr_status device_key(const struct mr_settings *settings, char *key) {
@@ -125,7 +126,7 @@ mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile *
     return MR_NO_MEMORY;
   }
   char machine[MR_PROFILE_KEY_BYTES];
-  machine_key(settings->threads, machine);
+  machine_key(settings, machine);
   bool changed = false;
   mr_status status = MR_INVALID;
   if (settings->profile_path != NULL && !settings->reprofile) {
@@ -134,7 +135,9 @@ mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile *
   if (status == MR_INVALID) {
     *profile = (struct mr_profile){0};
     memcpy(profile->machine, machine, sizeof machine);
-    status = mr_profile_measure(settings->threads, profile);
+    status = settings->device->streams != NULL
+                 ? mr_profile_measure_accelerator(&settings->accelerator, profile)
+                 : mr_profile_measure(settings->threads, profile);
     changed = true;
   }
   if (status == MR_OK && settings->offload_nvme) {

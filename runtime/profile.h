@@ -86,6 +86,11 @@ MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
 /* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);
 
+/* The same for an accelerator and its link; about 0.5 s. MR_NO_MEMORY, MR_IO. */
+struct mr_accelerator;
+MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerator,
+                                                         struct mr_profile *profile);
+
 /* Whether ops of its kind and size have been seen. */
 bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 

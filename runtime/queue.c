@@ -16,6 +16,7 @@ static void wake_all(struct mr_run *run) {
   atomic_store(&run->stop, true);
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     mr_counter_wake(&run->queues[q].done);
+    mr_counter_wake(&run->queues[q].enqueued);
   }
   mr_counter_wake(&run->steps);
 }
@@ -42,6 +43,7 @@ static uint64_t progress_mark(const struct mr_run *run) {
   uint64_t mark = 0;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     mark = mark * 1000003u + mr_counter_load(&run->queues[q].done);
+    mark = mark * 1000003u + mr_counter_load(&run->queues[q].enqueued);
   }
   if (run->store != NULL) {
     struct mr_store_stats stats;
@@ -52,10 +54,18 @@ static uint64_t progress_mark(const struct mr_run *run) {
   return mark;
 }
 
+/* Whether the queue's thread or stream has an op or a copy. What a stream has waits for other
+ * streams at most, which have what it waits for. */
+static bool runs_work(const struct mr_queue *queue) {
+  bool streams =
+      queue->stream != NULL && mr_counter_load(&queue->enqueued) != mr_counter_load(&queue->done);
+  return streams || atomic_load(&queue->op_started_ns) != 0;
+}
+
 /* An op or a copy may take as long as it takes: it runs, it does not wait. */
 static bool anything_runs(const struct mr_run *run) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    if (atomic_load(&run->queues[q].op_started_ns) != 0) {
+    if (runs_work(&run->queues[q])) {
       return true;
     }
   }
@@ -66,7 +76,7 @@ bool mr_queues_busy(struct mr_run *run) {
   bool busy = false;
   for (uint32_t q = 1; q < MR_QUEUE_COUNT && !busy; q++) {
     struct mr_queue *queue = &run->queues[q];
-    busy = atomic_load(&queue->op_started_ns) != 0;
+    busy = runs_work(queue);
     if (queue->transfers != NULL && queue->count != 0) {
       pthread_mutex_lock(&queue->lock);
       busy = queue->in_flight_bytes != 0;
@@ -76,8 +86,8 @@ bool mr_queues_busy(struct mr_run *run) {
   return busy;
 }
 
-static const char *instruction_name(const struct mr_run *run,
-                                    const struct mr_instruction *instruction) {
+const char *mr_instruction_name(const struct mr_run *run,
+                                const struct mr_instruction *instruction) {
   const struct mr_graph *program = run->layout->program;
   if (instruction->instance == MR_NO_INSTANCE) {
     return program->ops[instruction->op].name;
@@ -86,7 +96,7 @@ static const char *instruction_name(const struct mr_run *run,
   return program->tensors[tensor].name;
 }
 
-static const char *queue_name(uint32_t index) {
+const char *mr_queue_name(uint32_t index) {
   return index == MR_QUEUE_COMPUTE ? "compute" : mr_link_names[index - 1];
 }
 
@@ -99,15 +109,15 @@ static void report_stuck(struct mr_queue *queue, const struct mr_queue *awaited,
   const struct mr_instruction *stuck = &awaited->instructions[index % awaited->count];
   mr_log(MR_LOG_ERROR,
          "%s of %s has waited %.1f s for %s of %s, and nothing has moved since (time limit %.1f s)",
-         queue_name(queue->index), instruction_name(run, instruction), age_seconds,
-         queue_name(awaited->index), instruction_name(run, stuck),
+         mr_queue_name(queue->index), mr_instruction_name(run, instruction), age_seconds,
+         mr_queue_name(awaited->index), mr_instruction_name(run, stuck),
          run->plan->settings.io_timeout_seconds);
 }
 
-static bool wait_one(struct mr_queue *queue, struct mr_queue *awaited, uint32_t target,
-                     const struct mr_instruction *instruction) {
+bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_counter *counter,
+                    uint32_t target, const struct mr_instruction *instruction) {
   struct mr_run *run = queue->run;
-  if (mr_counter_wait(&awaited->done, target, &run->stop, 0)) {
+  if (mr_counter_wait(counter, target, &run->stop, 0)) {
     return true;
   }
   if (queue->index == MR_QUEUE_COMPUTE && awaited->transfers != NULL) {
@@ -116,7 +126,7 @@ static bool wait_one(struct mr_queue *queue, struct mr_queue *awaited, uint32_t 
   double limit = run->plan->settings.io_timeout_seconds * WATCH_FACTOR + WATCH_EXTRA_SECONDS;
   uint64_t still_since_ns = mr_clock_ns();
   uint64_t mark = progress_mark(run);
-  while (!mr_counter_wait(&awaited->done, target, &run->stop, WATCH_NS)) {
+  while (!mr_counter_wait(counter, target, &run->stop, WATCH_NS)) {
     if (atomic_load(&run->stop)) {
       return false;
     }
@@ -146,7 +156,11 @@ bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruct
     }
     struct mr_queue *awaited = &run->queues[wait->queue];
     uint32_t base = (uint32_t)(step - (wait->previous_step ? 1 : 0)) * awaited->count;
-    if (!wait_one(queue, awaited, base + wait->count, instruction)) {
+    uint32_t target = base + wait->count;
+    bool over = queue->stream != NULL && awaited->stream != NULL
+                    ? mr_stream_follow(queue, awaited, wait->count, target, instruction)
+                    : mr_queue_await(queue, awaited, &awaited->done, target, instruction);
+    if (!over) {
       return false;
     }
   }
@@ -200,10 +214,22 @@ static void run_copy(struct mr_queue *queue, const struct mr_instruction *instru
   atomic_fetch_add(&queue->busy_ns, end_ns - start_ns);
   atomic_fetch_add(&queue->moved_bytes, bytes);
   pthread_mutex_lock(&queue->lock);
-  mr_trace_add(run->trace, queue->index, instruction_name(run, instruction), bytes, start_ns,
+  mr_trace_add(run->trace, queue->index, mr_instruction_name(run, instruction), bytes, start_ns,
                end_ns);
   pthread_mutex_unlock(&queue->lock);
   mr_counter_add(&queue->done, 1);
+}
+
+/* Does the move, or sees to it that it is done; false where the run stopped. */
+static bool start_move(struct mr_queue *queue, uint32_t index, uint64_t step) {
+  if (queue->transfers != NULL) {
+    return mr_transfer_issue(queue, index, step);
+  }
+  if (queue->stream != NULL) {
+    return mr_stream_copy(queue, &queue->instructions[index]);
+  }
+  run_copy(queue, &queue->instructions[index]);
+  return true;
 }
 
 static bool run_step(struct mr_queue *queue, uint64_t step) {
@@ -217,9 +243,7 @@ static bool run_step(struct mr_queue *queue, uint64_t step) {
       mr_run_fail(queue->run, status);
       return false;
     }
-    if (queue->transfers == NULL) {
-      run_copy(queue, instruction);
-    } else if (!mr_transfer_issue(queue, i, step)) {
+    if (!start_move(queue, i, step)) {
       return false;
     }
   }
@@ -229,6 +253,11 @@ static bool run_step(struct mr_queue *queue, uint64_t step) {
 static void *queue_main(void *argument) {
   struct mr_queue *queue = argument;
   struct mr_run *run = queue->run;
+  mr_status status = run->device_ops->enter == NULL ? MR_OK : run->device_ops->enter(run->device);
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+    return NULL;
+  }
   for (uint64_t step = 0;; step++) {
     if (!mr_counter_wait(&run->steps, (uint32_t)(step + 1), &run->stop, UINT64_MAX) ||
         !run_step(queue, step)) {
@@ -253,6 +282,7 @@ mr_status mr_queues_load(struct mr_run *run) {
     queue->count = run->layout->instruction_count[q];
     queue->instructions = run->layout->instructions[q];
     mr_counter_init(&queue->done, 0);
+    mr_counter_init(&queue->enqueued, 0);
     queue->issued = queue->finished = queue->finished_index = queue->demand_until = 0;
     free(queue->transfers);
     queue->transfers = NULL;
@@ -267,24 +297,33 @@ mr_status mr_queues_load(struct mr_run *run) {
   return MR_OK;
 }
 
-mr_status mr_queues_start(struct mr_run *run) {
+mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument), void *argument,
+                          pthread_t *thread_out) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  mr_status status = MR_OK;
+  int error = pthread_create(thread_out, &attributes, start, argument);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    mr_log(MR_LOG_ERROR, "no thread for queue %s: %s", mr_queue_name(queue->index),
+           strerror(error));
+    return MR_NO_MEMORY;
+  }
+  return MR_OK;
+}
+
+mr_status mr_queues_start(struct mr_run *run) {
+  mr_status status = mr_streams_start(run);
+  if (status == MR_OK) {
+    status = mr_rings_start(run);
+  }
   for (uint32_t q = 1; status == MR_OK && q < MR_QUEUE_COUNT; q++) {
     struct mr_queue *queue = &run->queues[q];
-    if (queue->count == 0) {
-      continue;
-    }
-    int error = pthread_create(&queue->thread, &attributes, queue_main, queue);
-    queue->started = error == 0;
-    if (error != 0) {
-      mr_log(MR_LOG_ERROR, "no thread for queue %s: %s", queue_name(q), strerror(error));
-      status = MR_NO_MEMORY;
+    if (queue->count != 0) {
+      status = mr_queue_thread(queue, queue_main, queue, &queue->thread);
+      queue->started = status == MR_OK;
     }
   }
-  pthread_attr_destroy(&attributes);
   return status;
 }
 
@@ -295,16 +334,20 @@ static void join_all(struct mr_run *run) {
       run->queues[q].started = false;
     }
   }
+  mr_rings_join(run);
+  mr_streams_join(run);
 }
 
 void mr_queues_stop(struct mr_run *run) {
   mr_run_fail(run, MR_INTERRUPTED);
   join_all(run);
+  mr_streams_fini(run);
 }
 
 void mr_queues_rest(struct mr_run *run) {
   wake_all(run);
   join_all(run);
+  mr_streams_fini(run);
   atomic_store(&run->stop, false);
 }
 
@@ -321,8 +364,8 @@ mr_status mr_run_sync(struct mr_run *run) {
   uint32_t steps = mr_counter_load(&run->steps);
   for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {
     struct mr_queue *queue = &run->queues[q];
-    if (queue->count != 0 &&
-        !wait_one(&run->queues[MR_QUEUE_COMPUTE], queue, steps * queue->count, &last)) {
+    if (queue->count != 0 && !mr_queue_await(&run->queues[MR_QUEUE_COMPUTE], queue, &queue->done,
+                                             steps * queue->count, &last)) {
       break;
     }
   }

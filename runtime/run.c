@@ -60,6 +60,7 @@ static mr_status plan_run(struct mr_run *run, const struct mr_options *options) 
     return status;
   }
   run->layout = run->plan->layout;
+  run->device_ops = run->plan->settings.device;
   const struct mr_settings *settings = &run->plan->settings;
   if (settings->machine != NULL) {
     mr_log(MR_LOG_ERROR,
@@ -83,7 +84,6 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
     return MR_NO_MEMORY;
   }
   run->graph = graph;
-  run->device_ops = &mr_device_cpu;
   mr_status status = plan_run(run, options);
   if (status != MR_OK) {
     mr_plan_destroy(run->plan);

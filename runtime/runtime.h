@@ -19,6 +19,14 @@
  * it. Reads are prefetches, and writes write-back, until compute waits for them; then
  * they are promoted.
  *
+ * On a device with streams (device/device.h) compute and the copies are enqueued: a queue's thread
+ * runs ahead, `enqueued` counts what it has handed to its stream, and a collector thread follows
+ * the stream's marks, takes the times of ops and copies from them and advances `done`. A queue with
+ * a stream that waits for another such waits until that has been enqueued, and lets its stream
+ * follow the other; all other waits are for `done`. The store cannot reach the device there, so
+ * what it reads and writes goes through a ring of pinned buffers (ring.c), and the host tier is
+ * pinned as a whole.
+ *
  * Evaluation steps do the same moves and leave out the ops that only train. What those would have
  * written is garbage then, which moves around and is never looked at.
  *
@@ -74,9 +82,13 @@
 /* What the process may use beside the device and host budgets. */
 #define MR_OVERHEAD_BYTES (96ull << 20)
 #define MR_BOUNCE_BYTES   (2ull << 20)
+/* What an accelerator's driver and libraries may use on the host. */
+#define MR_DRIVER_BYTES (512ull << 20)
 
 /* Options, checked and complete. */
 struct mr_settings {
+  const struct mr_device_ops *device;
+  struct mr_accelerator accelerator;    /* where the device is one; before the run takes its own */
   uint64_t budget_bytes[MR_TIER_COUNT]; /* 0: not used */
   bool budget_open[MR_TIER_COUNT];      /* not given: taken from what there is */
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
@@ -136,6 +148,7 @@ extern const char *const mr_link_names[MR_LINK_COUNT];
 
 struct mr_run;
 struct mr_queue;
+struct mr_ring;
 
 /* A read or write that the store has, or had. */
 struct mr_transfer {
@@ -154,11 +167,16 @@ struct mr_queue {
   const struct mr_instruction *instructions;
   pthread_t thread;
   bool started;
-  struct mr_counter done; /* finished prefix, over all steps */
+  struct mr_counter done;     /* finished prefix, over all steps */
+  struct mr_stream *stream;   /* NULL: work is done on this thread or by the store */
+  struct mr_counter enqueued; /* where there is a stream: the prefix that it has got */
+  pthread_t collector;
+  bool collecting;
   _Atomic uint64_t moved_bytes;
   _Atomic uint64_t busy_ns;
   _Atomic uint64_t op_started_ns; /* a callback or a copy that runs right now; 0: none */
   struct mr_transfer *transfers;  /* count; NULL for compute and copies */
+  struct mr_ring *ring;           /* of the NVMe queues, where there are streams */
 
   pthread_mutex_t lock;
   uint32_t issued;         /* transfers handed out, over all steps */
@@ -187,6 +205,7 @@ struct mr_run {
   struct mr_device *device;
   struct mr_team *team;
   struct mr_memory host;
+  bool host_pinned;
   struct mr_memory bounce;
   struct mr_store *store; /* NULL: no NVMe */
   uint32_t *extents;      /* the store's numbers of the layout's extents */
@@ -284,6 +303,16 @@ void mr_queues_fini(struct mr_run *run);
 /* Whether a link moves bytes right now. */
 bool mr_queues_busy(struct mr_run *run);
 
+/* Waits until a counter of `awaited`, `done` or `enqueued`, has reached `target`; false where the
+ * run stopped, or this wait stopped it because nothing moved for too long. */
+bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_counter *counter,
+                    uint32_t target, const struct mr_instruction *instruction);
+/* The tensor of a move or the op of compute. */
+const char *mr_instruction_name(const struct mr_run *run, const struct mr_instruction *instruction);
+const char *mr_queue_name(uint32_t index);
+/* A thread of a queue's; MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument),
+                                          void *argument, pthread_t *thread_out);
 /* Waits for an instruction's pairs; false where the run stopped (or this wait stopped it). */
 bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruction, uint64_t step);
 /* Binds what the instruction is the first to touch. */
@@ -293,6 +322,40 @@ MR_CHECK_RESULT mr_status mr_queue_bind(struct mr_queue *queue,
 bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step);
 /* Compute waits until `target` transfers have finished: they go first from now on. */
 void mr_transfer_promote(struct mr_queue *queue, uint32_t target);
+/* With the lock held: a transfer of `bytes` is under way; it is over. */
+void mr_transfer_begin(struct mr_queue *queue, struct mr_transfer *transfer, uint64_t bytes);
+void mr_transfer_finish(struct mr_queue *queue, struct mr_transfer *transfer);
+
+/* Streams and collectors of compute and the copies, where the device has streams. A started run
+ * ends in mr_streams_join, after `stop`, and mr_streams_fini. */
+MR_CHECK_RESULT mr_status mr_streams_start(struct mr_run *run);
+void mr_streams_join(struct mr_run *run);
+void mr_streams_fini(struct mr_run *run);
+/* Lets the queue's stream wait for an instruction of another's, the first `count` of a step, which
+ * are `target` over all steps. False where the run stopped. */
+bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t count,
+                      uint32_t target, const struct mr_instruction *instruction);
+/* Enqueue a copy, and an op. */
+bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruction);
+MR_CHECK_RESULT mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode);
+/* Waits for the end of the last op of a step. */
+MR_CHECK_RESULT mr_status mr_stream_drain(struct mr_run *run);
+
+/* What the callback of an op gets, but for the stream; whether an evaluation leaves the op out. */
+struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id, mr_step_mode mode);
+bool mr_run_skips(const struct mr_run *run, mr_op_id id, mr_step_mode mode);
+/* Adds what an op took to what the steps show. */
+void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded);
+
+/* The rings of the NVMe queues, where the device has streams: memory, and threads. */
+MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);
+void mr_rings_fini(struct mr_run *run, bool memory_in_use);
+MR_CHECK_RESULT mr_status mr_rings_start(struct mr_run *run);
+void mr_rings_join(struct mr_run *run);
+/* Submits a transfer piece by piece; true where the run goes on. */
+bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_t index);
+/* With the lock held. */
+void mr_ring_promote(struct mr_ring *ring, const struct mr_transfer *transfer);
 
 /*
  * Goes on with another plan of the same graph, between two steps: waits for write-backs, takes the

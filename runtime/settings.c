@@ -24,6 +24,7 @@ void mr_options_init(struct mr_options *options) {
       .offload = MR_OFFLOAD_AUTO,
       .recompute = MR_RECOMPUTE_AUTO,
       .io_engine = MR_IO_AUTO,
+      .device = MR_BACKEND_CPU,
       .io_timeout_seconds = DEFAULT_TIMEOUT,
   };
 }
@@ -62,6 +63,9 @@ static mr_status check(const struct mr_options *options) {
       (unsigned)options->io_engine > MR_IO_PREAD || (unsigned)options->policy > MR_POLICY_LRU ||
       (unsigned)options->replan > MR_REPLAN_ALWAYS) {
     return refuse("an unknown offload mode, recompute mode, I/O engine, policy or replan mode");
+  }
+  if (mr_device_find(options->device) == NULL) {
+    return refuse("an unknown device");
   }
   for (uint32_t i = 0; i < options->nvme_count; i++) {
     if (options->nvme[i].path == NULL || options->nvme[i].path[0] == '\0') {
@@ -106,6 +110,7 @@ static mr_status take_paths(struct mr_settings *settings, const struct mr_option
 
 /* NULL without an error where the environment names no place. */
 static mr_status take_profile_path(struct mr_settings *settings, const struct mr_options *options) {
+  const char *file = settings->device == &mr_device_cpu ? "profile.json" : "profile-cuda.json";
   if (options->profile_path != NULL) {
     settings->profile_path = mr_string_copy(options->profile_path);
     return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
@@ -117,8 +122,8 @@ static mr_status take_profile_path(struct mr_settings *settings, const struct mr
     return MR_OK;
   }
   char path[4096];
-  int length = use_cache ? snprintf(path, sizeof path, "%s/memrun/profile.json", cache)
-                         : snprintf(path, sizeof path, "%s/.cache/memrun/profile.json", home);
+  int length = use_cache ? snprintf(path, sizeof path, "%s/memrun/%s", cache, file)
+                         : snprintf(path, sizeof path, "%s/.cache/memrun/%s", home, file);
   if (length < 0 || (size_t)length >= sizeof path) {
     return MR_OK;
   }
@@ -150,8 +155,34 @@ static mr_status take_files(struct mr_settings *settings, const struct mr_option
   return status;
 }
 
+/* The accelerator, where ops run on one that is here. */
+static mr_status take_accelerator(struct mr_settings *settings) {
+  if (settings->device->streams == NULL || settings->machine != NULL) {
+    return MR_OK;
+  }
+  char why[256];
+  mr_status status = mr_cuda_describe(&settings->accelerator, why, sizeof why);
+  if (status != MR_OK) {
+    mr_log(MR_LOG_ERROR, "device %s: %s", settings->device->name, why);
+  }
+  return status;
+}
+
+/* A plan that the user has chosen is not replaced unasked; and the tiers of two plans must be able
+ * to be there together. */
+static bool can_replan(const struct mr_settings *settings, const struct mr_options *options) {
+  struct mr_device_caps caps;
+  settings->device->query(&caps);
+  bool chosen = options->plan_path != NULL && options->replan == MR_REPLAN_AUTO;
+  return caps.deferred && !chosen;
+}
+
 static mr_status fill(struct mr_settings *settings, const struct mr_options *options) {
+  settings->device = mr_device_find(options->device);
   mr_status status = take_files(settings, options);
+  if (status == MR_OK) {
+    status = take_accelerator(settings);
+  }
   if (status != MR_OK) {
     return status;
   }
@@ -170,9 +201,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->reprofile = options->reprofile;
   settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
-  /* A plan that the user has chosen is not replaced unasked. */
-  bool chosen = options->plan_path != NULL && options->replan == MR_REPLAN_AUTO;
-  settings->replan = chosen ? MR_REPLAN_NEVER : options->replan;
+  settings->replan = can_replan(settings, options) ? options->replan : MR_REPLAN_NEVER;
   /* The paths of a machine that is not here are only sizes. */
   if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);

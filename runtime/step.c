@@ -27,15 +27,15 @@ struct account {
   uint64_t bind_ns;
 };
 
-static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
-                        struct account *account) {
-  const struct mr_program_plan *layout = run->layout;
-  const struct mr_op *op = &layout->program->ops[id];
-  if (mode == MR_STEP_EVALUATE && (op->flags & MR_OP_TRAIN_ONLY) != 0) {
-    return MR_OK;
-  }
-  void **operands = &run->operands[layout->first_operand[id]];
-  struct mr_op_call call = {
+bool mr_run_skips(const struct mr_run *run, mr_op_id id, mr_step_mode mode) {
+  uint32_t flags = run->layout->program->ops[id].flags;
+  return mode == MR_STEP_EVALUATE && (flags & MR_OP_TRAIN_ONLY) != 0;
+}
+
+struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id, mr_step_mode mode) {
+  const struct mr_op *op = &run->layout->program->ops[id];
+  void **operands = &run->operands[run->layout->first_operand[id]];
+  return (struct mr_op_call){
       .attributes = op->attributes,
       .inputs = operands,
       .outputs = operands + op->input_count,
@@ -43,6 +43,22 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
       .team = run->team,
       .mode = mode,
   };
+}
+
+/* A plan's first step warms libraries and caches up; it teaches nothing. */
+void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded) {
+  if (atomic_load(&run->mode) == MR_STEP_TRAIN && run->step_index > run->plan_base + 1) {
+    mr_outlook_record_op(run, id, seconds, crowded);
+  }
+}
+
+static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
+                        struct account *account) {
+  const struct mr_op *op = &run->layout->program->ops[id];
+  if (mr_run_skips(run, id, mode)) {
+    return MR_OK;
+  }
+  struct mr_op_call call = mr_run_call(run, id, mode);
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   mr_taken_count_op(run, id);
   bool crowded = mr_queues_busy(run);
@@ -53,11 +69,7 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
   atomic_store(&queue->op_started_ns, 0);
   account->busy_ns += end_ns - start_ns;
   mr_trace_add(run->trace, MR_QUEUE_COMPUTE, op->name, op->memory_bytes, start_ns, end_ns);
-  /* A plan's first step warms libraries and caches up; it teaches nothing. */
-  if (mode == MR_STEP_TRAIN && run->step_index > run->plan_base + 1) {
-    mr_outlook_record_op(run, id, (double)(end_ns - start_ns) * 1e-9,
-                         crowded || mr_queues_busy(run));
-  }
+  mr_run_record_op(run, id, (double)(end_ns - start_ns) * 1e-9, crowded || mr_queues_busy(run));
   return status;
 }
 
@@ -75,14 +87,34 @@ static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct accou
     mr_status status = mr_queue_bind(queue, instruction);
     account->bind_ns += mr_clock_ns() - ready_ns;
     if (status == MR_OK) {
-      status = run_op(run, instruction->op, mode, account);
+      status = queue->stream != NULL ? mr_stream_run_op(run, instruction->op, mode)
+                                     : run_op(run, instruction->op, mode, account);
     }
     if (status != MR_OK) {
       return status;
     }
-    mr_counter_add(&queue->done, 1);
+    mr_counter_add(queue->stream != NULL ? &queue->enqueued : &queue->done, 1);
   }
   return MR_OK;
+}
+
+/* Compute with a stream: the thread enters the device, runs ahead and waits for the end; then what
+ * the stream did not work was spent waiting. */
+static mr_status run_stream(struct mr_run *run, mr_step_mode mode, struct account *account) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  uint64_t start_ns = mr_clock_ns();
+  uint64_t busy_ns = atomic_load(&queue->busy_ns);
+  mr_status status = run->device_ops->enter(run->device);
+  if (status == MR_OK) {
+    status = run_compute(run, mode, account);
+  }
+  if (status == MR_OK) {
+    status = mr_stream_drain(run);
+  }
+  uint64_t wall_ns = mr_clock_ns() - start_ns;
+  account->busy_ns = atomic_load(&queue->busy_ns) - busy_ns;
+  account->stall_ns = wall_ns > account->busy_ns ? wall_ns - account->busy_ns : 0;
+  return status;
 }
 
 static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) {
@@ -175,9 +207,11 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
   run->step_index++;
   atomic_store(&run->step_started_ns, start_ns);
   atomic_store(&run->observed_step, run->step_index);
+  atomic_store(&run->mode, mode);
   atomic_store(&run->in_step, true);
   mr_counter_add(&run->steps, 1);
-  status = run_compute(run, mode, &account);
+  bool streams = run->queues[MR_QUEUE_COMPUTE].stream != NULL;
+  status = streams ? run_stream(run, mode, &account) : run_compute(run, mode, &account);
   atomic_store(&run->in_step, false);
   if (status != MR_OK) {
     mr_run_fail(run, status);

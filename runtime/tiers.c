@@ -15,23 +15,27 @@ char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_
 static mr_status take_device(struct mr_run *run, bool deferred) {
   const struct mr_program_plan *layout = run->layout;
   uint64_t *range_bytes = mr_allocate(layout->instance_count, sizeof *range_bytes);
-  if (range_bytes == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t i = 0; i < layout->instance_count; i++) {
+  const uint32_t **range_pages = mr_allocate(layout->instance_count, sizeof *range_pages);
+  mr_status status = range_bytes == NULL || range_pages == NULL ? MR_NO_MEMORY : MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < layout->instance_count; i++) {
     const struct mr_instance *instance = &layout->instances[i];
     range_bytes[i] = instance->small || instance->on_host ? 0 : instance->bytes;
+    range_pages[i] = &layout->pages[instance->first_page];
   }
   struct mr_device_config config = {
       .page_bytes = layout->page_bytes,
       .page_count = layout->device_page_count,
       .small_bytes = layout->small_bytes,
       .range_bytes = range_bytes,
+      .range_pages = range_pages,
       .range_count = layout->instance_count,
       .deferred = deferred,
   };
-  mr_status status = run->device_ops->create(&config, &run->device);
+  if (status == MR_OK) {
+    status = run->device_ops->create(&config, &run->device);
+  }
   free(range_bytes);
+  free(range_pages);
   return status;
 }
 
@@ -137,11 +141,25 @@ static mr_status take_host(struct mr_run *run, bool deferred) {
                   : mr_memory_map(bytes, page_bytes, "host tier", &run->host);
 }
 
+/* Copies of streams reach pinned memory alone. */
+static mr_status pin_host(struct mr_run *run) {
+  if (run->device_ops->pin == NULL || run->host.bytes == 0) {
+    return MR_OK;
+  }
+  mr_status status =
+      run->device_ops->pin(run->device, run->host.data, run->host.bytes, "pinning the host tier");
+  run->host_pinned = status == MR_OK;
+  return status;
+}
+
 mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
   const struct mr_program_plan *layout = run->layout;
   mr_status status = take_device(run, before != NULL);
   if (status == MR_OK) {
     status = take_host(run, before != NULL);
+  }
+  if (status == MR_OK) {
+    status = pin_host(run);
   }
   if (status == MR_OK) {
     status = compute_addresses(run);
@@ -161,7 +179,10 @@ mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
   }
   status = mr_memory_map(MR_BOUNCE_BYTES, MR_BOUNCE_BYTES, "bounce buffer", &run->bounce);
   bool shared = before != NULL && mr_tiers_share_store(before, layout);
-  return status == MR_OK && !shared ? take_store(run) : status;
+  if (status == MR_OK && !shared) {
+    status = take_store(run);
+  }
+  return status == MR_OK ? mr_rings_init(run) : status;
 }
 
 mr_status mr_tiers_complete(struct mr_run *run) {
@@ -170,9 +191,14 @@ mr_status mr_tiers_complete(struct mr_run *run) {
 }
 
 void mr_tiers_fini(struct mr_run *run) {
+  bool stuck = run->store != NULL && run->status == MR_TIMEOUT;
   mr_store_destroy(run->store);
+  mr_rings_fini(run, stuck);
+  if (run->host_pinned) {
+    run->device_ops->unpin(run->device, run->host.data);
+  }
   mr_memory_unmap(&run->host);
-  if (run->store != NULL && run->status == MR_TIMEOUT) {
+  if (stuck) {
     /* What is stuck in the kernel may still touch its memory. */
     run->device_ops->abandon(run->device);
   } else {

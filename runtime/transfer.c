@@ -16,8 +16,8 @@ static uint64_t transfer_bytes(const struct mr_transfer *transfer) {
   return transfer->request.bytes;
 }
 
-/* With the lock held: the transfer is over; everything finished in order becomes visible. */
-static void finish(struct mr_queue *queue, struct mr_transfer *transfer) {
+/* Everything finished in order becomes visible. */
+void mr_transfer_finish(struct mr_queue *queue, struct mr_transfer *transfer) {
   struct mr_run *run = queue->run;
   uint64_t now_ns = mr_clock_ns();
   transfer->finished = true;
@@ -49,11 +49,12 @@ static void transfer_done(struct mr_store_request *request, mr_status status) {
     return;
   }
   pthread_mutex_lock(&queue->lock);
-  finish(queue, transfer);
+  mr_transfer_finish(queue, transfer);
   pthread_mutex_unlock(&queue->lock);
 }
 
-static void begin(struct mr_queue *queue, struct mr_transfer *transfer) {
+void mr_transfer_begin(struct mr_queue *queue, struct mr_transfer *transfer, uint64_t bytes) {
+  transfer->request.bytes = bytes;
   transfer->start_ns = mr_clock_ns();
   transfer->finished = false;
   if (queue->in_flight_bytes == 0) {
@@ -88,6 +89,9 @@ bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step) {
   struct mr_transfer *transfer = &queue->transfers[index];
   bool write = queue->index == MR_QUEUE_OF(MR_LINK_NVME_WRITE);
   uint64_t bytes = run->layout->instances[instruction->instance].bytes;
+  if (queue->ring != NULL) {
+    return mr_ring_issue(queue, transfer, index);
+  }
   if (!wait_for_room(queue, bytes)) {
     return false;
   }
@@ -110,10 +114,18 @@ bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step) {
     transfer->request.io_class = MR_IO_DEMAND;
     transfer->promoted = true;
   }
-  begin(queue, transfer);
+  mr_transfer_begin(queue, transfer, bytes);
   mr_store_submit(run->store, &transfer->request);
   pthread_mutex_unlock(&queue->lock);
   return true;
+}
+
+static void promote(struct mr_queue *queue, struct mr_transfer *transfer) {
+  if (queue->ring != NULL) {
+    mr_ring_promote(queue->ring, transfer);
+  } else {
+    mr_store_promote(queue->run->store, &transfer->request);
+  }
 }
 
 void mr_transfer_promote(struct mr_queue *queue, uint32_t target) {
@@ -128,7 +140,7 @@ void mr_transfer_promote(struct mr_queue *queue, uint32_t target) {
     index = index + 1 == queue->count ? 0 : index + 1;
     if (!transfer->finished && !transfer->promoted) {
       transfer->promoted = true;
-      mr_store_promote(queue->run->store, &transfer->request);
+      promote(queue, transfer);
     }
   }
   pthread_mutex_unlock(&queue->lock);

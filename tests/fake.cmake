@@ -15,6 +15,8 @@ add_library(memrun_fake_cuda SHARED
   fake/module.c
   fake/settings.c
   fake/stream.c
+  fake/world.c
+  unit/world_ops.c
   ${PROJECT_SOURCE_DIR}/base/assert.c
   ${PROJECT_SOURCE_DIR}/base/clock.c
   ${PROJECT_SOURCE_DIR}/base/log.c

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,17 +43,17 @@ static mr_status load(struct mr_cuda *cuda, struct mr_cuda_reason *reason) {
   return MR_OK;
 }
 
-static const char *result_name(const struct mr_cuda *cuda, mr_cu_result result) {
+static const char *result_name(struct mr_cuda *cuda, mr_cu_result result) {
   const char *name = NULL;
   return cuda->error_name(result, &name) == MR_CU_SUCCESS && name != NULL ? name : "unknown result";
 }
 
-static const char *result_text(const struct mr_cuda *cuda, mr_cu_result result) {
+static const char *result_text(struct mr_cuda *cuda, mr_cu_result result) {
   const char *text = NULL;
   return cuda->error_text(result, &text) == MR_CU_SUCCESS && text != NULL ? text : "no explanation";
 }
 
-static mr_status refuse_result(const struct mr_cuda *cuda, struct mr_cuda_reason *reason,
+static mr_status refuse_result(struct mr_cuda *cuda, struct mr_cuda_reason *reason,
                                const char *call, mr_cu_result result) {
   return refuse(reason, "the NVIDIA driver is not usable: %s: %s (%s)", call,
                 result_name(cuda, result), result_text(cuda, result));
@@ -118,7 +119,7 @@ void mr_cuda_close(struct mr_cuda *cuda) {
   }
 }
 
-mr_status mr_cuda_enter(const struct mr_cuda *cuda) {
+mr_status mr_cuda_enter(struct mr_cuda *cuda) {
   mr_cu_result result = cuda->context_set(cuda->context);
   return result == MR_CU_SUCCESS
              ? MR_OK
@@ -144,7 +145,7 @@ static mr_status status_of(mr_cu_result result) {
   }
 }
 
-mr_status mr_cuda_failed(const struct mr_cuda *cuda, mr_cu_result result, const char *call,
+mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result, const char *call,
                          const char *format, ...) {
   MR_ASSERT(result != MR_CU_SUCCESS);
   char purpose[256];
@@ -152,7 +153,8 @@ mr_status mr_cuda_failed(const struct mr_cuda *cuda, mr_cu_result result, const 
   va_start(arguments, format);
   vsnprintf(purpose, sizeof purpose, format, arguments);
   va_end(arguments);
-  mr_log(MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose, result_name(cuda, result),
-         result_text(cuda, result));
+  bool again = atomic_exchange(&cuda->told, result) == result;
+  mr_log(again ? MR_LOG_DEBUG : MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose,
+         result_name(cuda, result), result_text(cuda, result));
   return status_of(result);
 }

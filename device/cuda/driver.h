@@ -11,7 +11,7 @@
  *
  * Every result is looked at. mr_cuda_failed logs the one line that names the call and what it was
  * for, and turns the result into a status. After a fault on the device (an illegal address, say)
- * every call fails with the same result; the first line is the one that counts.
+ * every call fails with the same result, and only the first is told at the level of errors.
  */
 #ifndef MEMRUN_DEVICE_CUDA_DRIVER_H
 #define MEMRUN_DEVICE_CUDA_DRIVER_H
@@ -38,6 +38,7 @@ enum {
 
 /* Attributes and flags, as in cuda.h. */
 enum {
+  MR_CU_DEVICE_CLOCK_KHZ = 13,
   MR_CU_DEVICE_MULTIPROCESSORS = 16,
   MR_CU_DEVICE_MAJOR = 75,
   MR_CU_DEVICE_MINOR = 76,
@@ -165,6 +166,8 @@ struct mr_cuda {
 #undef MR_CUDA_FIELD
   mr_cu_device device;
   mr_cu_context context;
+  _Atomic int
+      told; /* the result that was logged last; a fault of the device comes again and again */
 };
 
 /* Why there is no device, in one line. */
@@ -181,11 +184,11 @@ MR_CHECK_RESULT mr_status mr_cuda_open(struct mr_cuda *cuda, struct mr_cuda_reas
 void mr_cuda_close(struct mr_cuda *cuda);
 
 /* Makes the context the calling thread's. */
-MR_CHECK_RESULT mr_status mr_cuda_enter(const struct mr_cuda *cuda);
+MR_CHECK_RESULT mr_status mr_cuda_enter(struct mr_cuda *cuda);
 
-/* The status of a failed call: one error line with the call, the driver's name and words for the
- * result, and what the call was for. Never MR_OK. */
-MR_CHECK_RESULT mr_status mr_cuda_failed(const struct mr_cuda *cuda, mr_cu_result result,
+/* The status of a failed call: one line with the call, the driver's name and words for the result,
+ * and what the call was for. Never MR_OK. Any thread. */
+MR_CHECK_RESULT mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result,
                                          const char *call, const char *format, ...) MR_PRINTF(4, 5);
 
 #endif

@@ -133,7 +133,7 @@ mr_status mr_cuda_module_function(struct mr_cuda_module *module, const char *nam
 }
 
 static mr_status allow_shared(struct mr_cuda_function *function, uint32_t bytes) {
-  const struct mr_cuda *cuda = &function->module->cuda;
+  struct mr_cuda *cuda = &function->module->cuda;
   mr_cu_result result =
       cuda->function_set(function->handle, MR_CU_FUNCTION_MAX_DYNAMIC_SHARED, (int)bytes);
   if (result != MR_CU_SUCCESS) {
@@ -152,7 +152,7 @@ mr_status mr_cuda_function_launch(struct mr_cuda_function *function, const struc
       return status;
     }
   }
-  const struct mr_cuda *cuda = &function->module->cuda;
+  struct mr_cuda *cuda = &function->module->cuda;
   const uint32_t *grid = launch->grid;
   const uint32_t *block = launch->block;
   const void *const parameters[] = {arguments};

@@ -102,6 +102,7 @@ struct mr_options {
   mr_policy policy;
   mr_replan replan;
   const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
+  mr_backend device;     /* where ops run */
 };
 
 /* Fills in the defaults and size_bytes. */

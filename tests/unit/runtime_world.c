@@ -12,10 +12,14 @@
 
 #include "base/base.h"
 #include "unit/runtime_world.h"
+#include "unit/world_ops.h"
 
 #define PIECE 16384u
 
 struct world_faults world_faults;
+
+static struct mr_cuda_module *cuda_module;
+static struct mr_cuda_function *cuda_functions[WORLD_KIND_COUNT];
 
 uint32_t world_weight(uint32_t layer, uint64_t element) {
   return (uint32_t)(element * 2654435761u + layer * 40503u + 1);
@@ -25,123 +29,79 @@ uint32_t world_input(uint64_t step, uint64_t element) {
   return (uint32_t)(element * 97u + step * 1000003u);
 }
 
-/* The arithmetic of one element of each kind of op. */
-static uint32_t forward_of(uint32_t x, uint32_t w) {
-  return x * 3u + w;
-}
-static uint32_t squash_of(uint32_t h) {
-  return h ^ (h >> 3);
-}
-static uint32_t inner_gradient_of(uint32_t h, uint32_t dy) {
-  return dy * 3u + h;
-}
-static uint32_t weight_gradient_of(uint32_t x, uint32_t dy) {
-  return x * dy + 7u;
-}
-static uint32_t input_gradient_of(uint32_t dy, uint32_t w) {
-  return dy * 5u + w;
-}
-
 struct op_attributes {
+  enum world_kind kind;
   uint64_t elements;
 };
 
+static struct world_args args_of(const struct mr_op_call *call) {
+  const struct op_attributes *attributes = call->attributes;
+  const struct world_kernel *kernel = &world_kernels[attributes->kind];
+  struct world_args args = {.scratch = call->scratch,
+                            .elements = attributes->elements,
+                            .train = call->mode == MR_STEP_TRAIN};
+  for (uint32_t i = 0; i < kernel->input_count; i++) {
+    args.inputs[i] = call->inputs[i];
+  }
+  for (uint32_t i = 0; i < kernel->output_count; i++) {
+    args.outputs[i] = call->outputs[i];
+  }
+  return args;
+}
+
+static bool call_fails(void) {
+  return ++world_faults.calls == world_faults.fail_call;
+}
+
 struct piece_job {
-  const struct mr_op_call *call;
-  uint64_t elements;
-  void (*body)(const struct mr_op_call *call, uint64_t first, uint64_t end);
+  struct world_args args;
+  void (*run)(const struct world_args *args, uint64_t first, uint64_t end);
 };
 
 static void piece_task(void *context, uint32_t task, uint32_t thread) {
   (void)thread;
   const struct piece_job *job = context;
   uint64_t first = task * (uint64_t)PIECE;
-  job->body(job->call, first, mr_min_u64(first + PIECE, job->elements));
+  job->run(&job->args, first, mr_min_u64(first + PIECE, job->args.elements));
 }
 
-static mr_status run_pieces(const struct mr_op_call *call,
-                            void (*body)(const struct mr_op_call *, uint64_t, uint64_t)) {
+static mr_status run_on_cpu(const struct mr_op_call *call) {
   const struct op_attributes *attributes = call->attributes;
-  if (++world_faults.calls == world_faults.fail_call) {
+  const struct world_kernel *kernel = &world_kernels[attributes->kind];
+  if (call_fails()) {
     return world_faults.status;
   }
-  struct piece_job job = {call, attributes->elements, body};
-  mr_team_run(call->team, (uint32_t)mr_div_up(attributes->elements, PIECE), piece_task, &job);
+  struct piece_job job = {args_of(call), kernel->run};
+  if (kernel->whole) {
+    kernel->run(&job.args, 0, attributes->elements);
+  } else {
+    mr_team_run(call->team, (uint32_t)mr_div_up(attributes->elements, PIECE), piece_task, &job);
+  }
   return MR_OK;
 }
 
-static void forward_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
-  const uint32_t *x = call->inputs[0];
-  const uint32_t *w = call->inputs[1];
-  uint32_t *y = call->outputs[0];
-  uint32_t *scratch = call->scratch;
-  for (uint64_t i = first; i < end; i++) {
-    scratch[i] = x[i];
-    y[i] = forward_of(scratch[i], w[i]);
-  }
-}
-
-static mr_status forward_run(const struct mr_op_call *call) {
-  return run_pieces(call, forward_body);
-}
-
-static void squash_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
-  const uint32_t *h = call->inputs[0];
-  uint32_t *y = call->outputs[0];
-  for (uint64_t i = first; i < end; i++) {
-    y[i] = squash_of(h[i]);
-  }
-}
-
-static mr_status squash_run(const struct mr_op_call *call) {
-  return run_pieces(call, squash_body);
-}
-
-static mr_status loss_run(const struct mr_op_call *call) {
+static mr_status run_on_cuda(const struct mr_op_call *call) {
+  static const struct mr_cuda_launch launch = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
   const struct op_attributes *attributes = call->attributes;
-  const uint32_t *y = call->inputs[0];
-  uint32_t *loss = call->outputs[0];
-  uint32_t sum = 0;
-  for (uint64_t i = 0; i < attributes->elements; i++) {
-    sum = sum * 31u + y[i];
+  if (call_fails()) {
+    return world_faults.status;
   }
-  *loss = sum;
-  if (call->mode == MR_STEP_TRAIN) {
-    memcpy(call->outputs[1], y, attributes->elements * sizeof *y);
-  }
-  return MR_OK;
+  struct world_args args = args_of(call);
+  return mr_cuda_function_launch(cuda_functions[attributes->kind], call, &launch, &args);
 }
 
-static void backward_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
-  const uint32_t *dy = call->inputs[0];
-  const uint32_t *x = call->inputs[1];
-  const uint32_t *w = call->inputs[2];
-  const uint32_t *h = call->inputs[3];
-  uint32_t *dx = call->outputs[0];
-  uint32_t *dw = call->outputs[1];
-  for (uint64_t i = first; i < end; i++) {
-    uint32_t dh = inner_gradient_of(h[i], dy[i]);
-    dw[i] = weight_gradient_of(x[i], dh);
-    dx[i] = input_gradient_of(dh, w[i]);
+mr_status world_cuda_start(void) {
+  static const char image[] = "any image is one to the fake driver";
+  mr_status status = mr_cuda_module_load(image, sizeof image, "world", &cuda_module);
+  for (uint32_t k = 0; status == MR_OK && k < WORLD_KIND_COUNT; k++) {
+    status = mr_cuda_module_function(cuda_module, world_kernels[k].cuda_name, &cuda_functions[k]);
   }
+  return status;
 }
 
-static mr_status backward_run(const struct mr_op_call *call) {
-  return run_pieces(call, backward_body);
-}
-
-static void update_body(const struct mr_op_call *call, uint64_t first, uint64_t end) {
-  const uint32_t *dw = call->inputs[0];
-  uint32_t *w = call->outputs[0];
-  uint32_t *m = call->outputs[1];
-  for (uint64_t i = first; i < end; i++) {
-    m[i] = m[i] * 9u + dw[i];
-    w[i] -= m[i];
-  }
-}
-
-static mr_status update_run(const struct mr_op_call *call) {
-  return run_pieces(call, update_body);
+void world_cuda_stop(void) {
+  mr_cuda_module_unload(cuda_module);
+  cuda_module = NULL;
 }
 
 static mr_tensor_id add_tensor(struct world *world, const char *name, mr_role role,
@@ -158,31 +118,29 @@ static mr_tensor_id add_tensor(struct world *world, const char *name, mr_role ro
 }
 
 struct op_plan {
-  const char *kind;
-  mr_op_run run;
+  enum world_kind kind;
   mr_tensor_id inputs[4];
-  uint32_t input_count;
   mr_tensor_id outputs[2];
-  uint32_t output_count;
   uint64_t scratch_bytes;
   uint32_t flags;
 };
 
 static void add_op(struct world *world, uint32_t layer, const struct op_plan *plan) {
+  const struct world_kernel *kernel = &world_kernels[plan->kind];
   char name[32];
-  snprintf(name, sizeof name, "l%u.%s", layer, plan->kind);
-  struct op_attributes attributes = {world->shape.elements};
+  snprintf(name, sizeof name, "l%u.%s", layer, kernel->name);
+  struct op_attributes attributes = {plan->kind, world->shape.elements};
   struct mr_op_desc desc = {
       .size_bytes = sizeof desc,
       .name = name,
-      .kind = plan->kind,
-      .run = {plan->run},
+      .kind = kernel->name,
+      .run = {[MR_BACKEND_CPU] = run_on_cpu, [MR_BACKEND_CUDA] = run_on_cuda},
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .inputs = plan->inputs,
-      .input_count = plan->input_count,
+      .input_count = kernel->input_count,
       .outputs = plan->outputs,
-      .output_count = plan->output_count,
+      .output_count = kernel->output_count,
       .scratch_bytes = plan->scratch_bytes,
       .flags = plan->flags,
       .block = layer,
@@ -212,42 +170,36 @@ void world_init(struct world *world, struct world_shape shape) {
     world->moments[l] = add_named(world, "m", l, MR_STATE);
     x[l + 1] = add_named(world, "x", l + 1, MR_ACTIVATION);
     add_op(world, l,
-           &(struct op_plan){"forward",
-                             forward_run,
-                             {x[l], world->weights[l]},
-                             2,
-                             {h[l]},
-                             1,
-                             shape.elements * sizeof(uint32_t),
-                             MR_OP_REPEATABLE});
+           &(struct op_plan){.kind = WORLD_FORWARD,
+                             .inputs = {x[l], world->weights[l]},
+                             .outputs = {h[l]},
+                             .scratch_bytes = shape.elements * sizeof(uint32_t),
+                             .flags = MR_OP_REPEATABLE});
     add_op(world, l,
-           &(struct op_plan){"squash", squash_run, {h[l]}, 1, {x[l + 1]}, 1, 0, MR_OP_REPEATABLE});
+           &(struct op_plan){.kind = WORLD_SQUASH,
+                             .inputs = {h[l]},
+                             .outputs = {x[l + 1]},
+                             .flags = MR_OP_REPEATABLE});
   }
   mr_tensor_id dy = add_named(world, "dx", shape.layers, MR_GRADIENT);
   add_op(world, shape.layers,
-         &(struct op_plan){
-             "loss", loss_run, {x[shape.layers]}, 1, {world->loss, dy}, 2, 0, MR_OP_REPEATABLE});
+         &(struct op_plan){.kind = WORLD_LOSS,
+                           .inputs = {x[shape.layers]},
+                           .outputs = {world->loss, dy},
+                           .flags = MR_OP_REPEATABLE});
   for (uint32_t l = shape.layers; l-- > 0;) {
     mr_tensor_id dx = add_named(world, "dx", l, MR_GRADIENT);
     mr_tensor_id dw = add_named(world, "dw", l, MR_GRADIENT);
     add_op(world, l,
-           &(struct op_plan){"backward",
-                             backward_run,
-                             {dy, x[l], world->weights[l], h[l]},
-                             4,
-                             {dx, dw},
-                             2,
-                             0,
-                             MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE});
+           &(struct op_plan){.kind = WORLD_BACKWARD,
+                             .inputs = {dy, x[l], world->weights[l], h[l]},
+                             .outputs = {dx, dw},
+                             .flags = MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE});
     add_op(world, l,
-           &(struct op_plan){"update",
-                             update_run,
-                             {dw, world->weights[l], world->moments[l]},
-                             3,
-                             {world->weights[l], world->moments[l]},
-                             2,
-                             0,
-                             MR_OP_TRAIN_ONLY});
+           &(struct op_plan){.kind = WORLD_UPDATE,
+                             .inputs = {dw, world->weights[l], world->moments[l]},
+                             .outputs = {world->weights[l], world->moments[l]},
+                             .flags = MR_OP_TRAIN_ONLY});
     dy = dx;
   }
 }
@@ -289,15 +241,15 @@ void world_state_step(struct world_state *state, struct world_shape shape, uint6
     uint32_t x[WORLD_MAX_LAYERS + 1] = {world_input(step, i)};
     uint32_t h[WORLD_MAX_LAYERS];
     for (uint32_t l = 0; l < shape.layers; l++) {
-      h[l] = forward_of(x[l], state->weights[l][i]);
-      x[l + 1] = squash_of(h[l]);
+      h[l] = world_forward_of(x[l], state->weights[l][i]);
+      x[l + 1] = world_squash_of(h[l]);
     }
     loss = loss * 31u + x[shape.layers];
     uint32_t dy = x[shape.layers];
     for (uint32_t l = shape.layers; mode == MR_STEP_TRAIN && l-- > 0;) {
-      uint32_t dh = inner_gradient_of(h[l], dy);
-      uint32_t dw = weight_gradient_of(x[l], dh);
-      dy = input_gradient_of(dh, state->weights[l][i]);
+      uint32_t dh = world_inner_gradient_of(h[l], dy);
+      uint32_t dw = world_weight_gradient_of(x[l], dh);
+      dy = world_input_gradient_of(dh, state->weights[l][i]);
       state->moments[l][i] = state->moments[l][i] * 9u + dw;
       state->weights[l][i] -= state->moments[l][i];
     }

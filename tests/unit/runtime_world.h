@@ -39,6 +39,10 @@ extern struct world_faults world_faults;
 void world_init(struct world *world, struct world_shape shape);
 void world_fini(struct world *world);
 
+/* The kernels of the world on a CUDA device; to be stopped when the last run is gone. */
+mr_status world_cuda_start(void);
+void world_cuda_stop(void);
+
 /* Options with explicit budgets, a profile of its own and two threads. */
 void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t host_bytes,
                    mr_offload offload);

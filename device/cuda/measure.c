@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the accelerator is, and how fast its link and its memory are. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "device/cuda/device.h"
+
+/* Large enough that starting a copy does not show, small beside any device's memory. */
+#define BUFFER_BYTES (64ull << 20)
+#define ROUNDS       5u
+
+enum way { WAY_OUT, WAY_IN, WAY_BOTH, WAY_COUNT };
+
+/* One buffer and one stream for each direction. */
+struct bench {
+  struct mr_cuda cuda;
+  mr_cu_address device[2];
+  void *pinned[2];
+  struct mr_memory pageable[2];
+  mr_cu_stream streams[2];
+};
+
+static mr_status refuse(struct mr_cuda *cuda, mr_cu_result result, const char *call) {
+  return mr_cuda_failed(cuda, result, call, "measuring the device, buffers of %llu bytes",
+                        (unsigned long long)BUFFER_BYTES);
+}
+
+static mr_status open_buffers(struct bench *bench, uint32_t i) {
+  struct mr_cuda *cuda = &bench->cuda;
+  mr_cu_result result = cuda->memory_allocate(&bench->device[i], BUFFER_BYTES);
+  if (result != MR_CU_SUCCESS) {
+    return refuse(cuda, result, "cuMemAlloc");
+  }
+  result = cuda->host_allocate(&bench->pinned[i], BUFFER_BYTES, MR_CU_HOST_PORTABLE);
+  if (result != MR_CU_SUCCESS) {
+    bench->pinned[i] = NULL;
+    return refuse(cuda, result, "cuMemHostAlloc");
+  }
+  result = cuda->stream_create(&bench->streams[i], MR_CU_STREAM_NON_BLOCKING, 0);
+  if (result != MR_CU_SUCCESS) {
+    bench->streams[i] = NULL;
+    return refuse(cuda, result, "cuStreamCreateWithPriority");
+  }
+  return mr_memory_map(BUFFER_BYTES, MR_DEVICE_HUGE_PAGE_BYTES, "measuring the device",
+                       &bench->pageable[i]);
+}
+
+static void bench_fini(struct bench *bench) {
+  struct mr_cuda *cuda = &bench->cuda;
+  for (uint32_t i = 0; i < 2; i++) {
+    mr_memory_unmap(&bench->pageable[i]);
+    if (bench->streams[i] != NULL) {
+      (void)cuda->stream_destroy(bench->streams[i]);
+    }
+    if (bench->pinned[i] != NULL) {
+      (void)cuda->host_free(bench->pinned[i]);
+    }
+    if (bench->device[i] != 0) {
+      (void)cuda->memory_free(bench->device[i]);
+    }
+  }
+  mr_cuda_close(&bench->cuda);
+}
+
+static mr_status wait_for(struct bench *bench) {
+  for (uint32_t i = 0; i < 2; i++) {
+    mr_cu_result result = bench->cuda.stream_synchronize(bench->streams[i]);
+    if (result != MR_CU_SUCCESS) {
+      return refuse(&bench->cuda, result, "cuStreamSynchronize");
+    }
+  }
+  return MR_OK;
+}
+
+static mr_status copy_once(struct bench *bench, enum way way, void *const host[2]) {
+  struct mr_cuda *cuda = &bench->cuda;
+  mr_cu_result result = MR_CU_SUCCESS;
+  if (way != WAY_IN) {
+    result = cuda->copy_out_async(host[0], bench->device[0], BUFFER_BYTES, bench->streams[0]);
+  }
+  if (way != WAY_OUT && result == MR_CU_SUCCESS) {
+    result = cuda->copy_in_async(bench->device[1], host[1], BUFFER_BYTES, bench->streams[1]);
+  }
+  return result == MR_CU_SUCCESS ? wait_for(bench) : refuse(cuda, result, "cuMemcpyAsync");
+}
+
+/* The best of some rounds, each from the call to the end. */
+static mr_status copy_rates(struct bench *bench, void *const host[2],
+                            struct mr_accelerator_rates *rates_out) {
+  double best[WAY_COUNT] = {0};
+  mr_status status = MR_OK;
+  for (uint32_t way = 0; way < WAY_COUNT; way++) {
+    double bytes = (double)BUFFER_BYTES * (way == WAY_BOTH ? 2 : 1);
+    for (uint32_t r = 0; status == MR_OK && r < ROUNDS; r++) {
+      double start = mr_clock_seconds();
+      status = copy_once(bench, way, host);
+      best[way] = fmax(best[way], bytes / fmax(mr_clock_seconds() - start, 1e-9));
+    }
+  }
+  *rates_out = (struct mr_accelerator_rates){best[WAY_OUT], best[WAY_IN], best[WAY_BOTH]};
+  return status;
+}
+
+/* Filling writes each byte once, and reading is as fast. */
+static mr_status memory_rate(struct bench *bench, double *rate_out) {
+  double best = 0;
+  mr_status status = MR_OK;
+  for (uint32_t r = 0; status == MR_OK && r < ROUNDS; r++) {
+    double start = mr_clock_seconds();
+    mr_cu_result result =
+        bench->cuda.fill_async(bench->device[0], 0, BUFFER_BYTES, bench->streams[0]);
+    status =
+        result == MR_CU_SUCCESS ? wait_for(bench) : refuse(&bench->cuda, result, "cuMemsetD8Async");
+    best = fmax(best, (double)BUFFER_BYTES / fmax(mr_clock_seconds() - start, 1e-9));
+  }
+  *rate_out = best;
+  return status;
+}
+
+mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_out,
+                          struct mr_accelerator_rates *pageable_out,
+                          double *memory_bytes_per_second_out) {
+  struct bench bench = {0};
+  struct mr_cuda_reason reason = {""};
+  mr_status status = mr_cuda_open(&bench.cuda, &reason);
+  if (status != MR_OK) {
+    mr_log(MR_LOG_ERROR, "device cuda: %s", reason.text);
+    return status;
+  }
+  for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
+    status = open_buffers(&bench, i);
+  }
+  if (status == MR_OK) {
+    status = copy_rates(&bench, bench.pinned, pinned_out);
+  }
+  if (status == MR_OK) {
+    void *const pageable[2] = {bench.pageable[0].data, bench.pageable[1].data};
+    status = copy_rates(&bench, pageable, pageable_out);
+  }
+  if (status == MR_OK) {
+    status = memory_rate(&bench, memory_bytes_per_second_out);
+  }
+  bench_fini(&bench);
+  return status;
+}
+
+static mr_cu_result ask(struct mr_cuda *cuda, struct mr_accelerator *accelerator) {
+  enum { MAJOR, MINOR, PROCESSORS, CLOCK, COUNT };
+  static const int attributes[COUNT] = {MR_CU_DEVICE_MAJOR, MR_CU_DEVICE_MINOR,
+                                        MR_CU_DEVICE_MULTIPROCESSORS, MR_CU_DEVICE_CLOCK_KHZ};
+  int values[COUNT] = {0};
+  int version = 0;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  mr_cu_result result = cuda->driver_version(&version);
+  if (result == MR_CU_SUCCESS) {
+    result = cuda->device_name(accelerator->name, sizeof accelerator->name, cuda->device);
+  }
+  for (uint32_t i = 0; result == MR_CU_SUCCESS && i < COUNT; i++) {
+    result = cuda->device_attribute(&values[i], attributes[i], cuda->device);
+  }
+  if (result == MR_CU_SUCCESS) {
+    result = cuda->memory_info(&free_bytes, &total_bytes);
+  }
+  accelerator->name[sizeof accelerator->name - 1] = '\0';
+  accelerator->driver_version = (uint32_t)version;
+  accelerator->capability = (uint32_t)(10 * values[MAJOR] + values[MINOR]);
+  accelerator->processors = (uint32_t)values[PROCESSORS];
+  accelerator->clock_hz = 1e3 * values[CLOCK];
+  accelerator->memory_bytes = total_bytes;
+  accelerator->free_bytes = free_bytes;
+  return result;
+}
+
+mr_status mr_cuda_describe(struct mr_accelerator *accelerator_out, char *why, size_t why_bytes) {
+  struct mr_cuda cuda;
+  struct mr_cuda_reason reason = {""};
+  mr_status status = mr_cuda_open(&cuda, &reason);
+  if (status != MR_OK) {
+    snprintf(why, why_bytes, "%s", reason.text);
+    return status;
+  }
+  struct mr_accelerator accelerator = {.name = ""};
+  mr_cu_result result = ask(&cuda, &accelerator);
+  mr_cuda_close(&cuda);
+  if (result != MR_CU_SUCCESS) {
+    snprintf(why, why_bytes, "the NVIDIA driver does not describe its device (result %d)", result);
+    return MR_UNSUPPORTED;
+  }
+  *accelerator_out = accelerator;
+  return MR_OK;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compute and copies on a device with streams. Each of these queues has a stream with one mark for
+ * each of its instructions, taken again in the next step once its former work is over. A collector
+ * thread follows the marks in their order: what a queue has done becomes visible there, with the
+ * time that the device took for it.
+ */
+#include <pthread.h>
+
+#include "runtime/runtime.h"
+
+/* The end of work that was over before anybody waited for it is not known; it is shown where its
+ * queue's row ended, and the wait is taken for none where it was shorter than this. */
+#define NO_WAIT_NS 20000u
+
+static bool has_stream(uint32_t index) {
+  return index == MR_QUEUE_COMPUTE || index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST) ||
+         index == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE);
+}
+
+/* ---- Enqueuing ---- */
+
+/* The mark of the next instruction, whose former work is over; false where the run stopped. */
+static bool take_mark(struct mr_queue *queue, const struct mr_instruction *instruction,
+                      uint32_t *mark_out) {
+  uint32_t next = mr_counter_load(&queue->enqueued);
+  *mark_out = (uint32_t)(instruction - queue->instructions);
+  return mr_queue_await(queue, queue, &queue->done, next + 1 - queue->count, instruction);
+}
+
+bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t count,
+                      uint32_t target, const struct mr_instruction *instruction) {
+  struct mr_run *run = queue->run;
+  if ((int32_t)(mr_counter_load(&awaited->done) - target) >= 0) {
+    return true;
+  }
+  if (!mr_queue_await(queue, awaited, &awaited->enqueued, target, instruction)) {
+    return false;
+  }
+  /* Taken again by the next step meanwhile, the mark would only be waited for longer: that step's
+   * work cannot depend on what is enqueued here, which it would have had to wait for. */
+  uint32_t mark = (count == 0 ? awaited->count : count) - 1;
+  mr_status status = run->device_ops->streams->follow(queue->stream, awaited->stream, mark,
+                                                      mr_instruction_name(run, instruction));
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+  }
+  return status == MR_OK;
+}
+
+/* Neighbouring host pages are one copy. */
+static mr_status copy_instance(struct mr_queue *queue, const struct mr_instruction *instruction) {
+  struct mr_run *run = queue->run;
+  const struct mr_program_plan *layout = run->layout;
+  const struct mr_stream_ops *streams = run->device_ops->streams;
+  const struct mr_slot *slot = &layout->slots[instruction->slot];
+  const char *name = mr_instruction_name(run, instruction);
+  char *device = run->addresses[instruction->instance];
+  uint64_t bytes = layout->instances[instruction->instance].bytes;
+  bool out = queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
+  uint64_t piece = 0;
+  mr_status status = MR_OK;
+  for (uint64_t at = 0; status == MR_OK && at < bytes; at += piece) {
+    uint32_t page = (uint32_t)(at / layout->page_bytes);
+    uint32_t count = 1;
+    char *host = mr_host_page(run, slot, page);
+    while (page + count < slot->page_count &&
+           mr_host_page(run, slot, page + count) == host + count * layout->page_bytes) {
+      count++;
+    }
+    piece = mr_min_u64(bytes - at, count * layout->page_bytes);
+    status = out ? streams->copy_out(queue->stream, host, device + at, piece, name)
+                 : streams->copy_in(queue->stream, device + at, host, piece, name);
+  }
+  return status;
+}
+
+bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruction) {
+  struct mr_run *run = queue->run;
+  const struct mr_stream_ops *streams = run->device_ops->streams;
+  const char *name = mr_instruction_name(run, instruction);
+  uint32_t mark = 0;
+  if (!take_mark(queue, instruction, &mark)) {
+    return false;
+  }
+  if (queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) {
+    mr_taken_count_slot(run, instruction->slot);
+  }
+  mr_status status = streams->begin(queue->stream, mark, name);
+  if (status == MR_OK) {
+    status = copy_instance(queue, instruction);
+  }
+  if (status == MR_OK) {
+    status = streams->end(queue->stream, mark, name);
+  }
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+    return false;
+  }
+  mr_counter_add(&queue->enqueued, 1);
+  return true;
+}
+
+mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  const struct mr_stream_ops *streams = run->device_ops->streams;
+  const struct mr_op *op = &run->layout->program->ops[id];
+  uint32_t mark = 0;
+  if (!take_mark(queue, &queue->instructions[id], &mark)) {
+    return mr_run_status(run);
+  }
+  mr_status status = streams->begin(queue->stream, mark, op->name);
+  if (status == MR_OK && !mr_run_skips(run, id, mode)) {
+    struct mr_op_call call = mr_run_call(run, id, mode);
+    call.stream = streams->handle(queue->stream);
+    call.team = NULL;
+    mr_taken_count_op(run, id);
+    status = op->run[run->device_ops->backend](&call);
+  }
+  return status == MR_OK ? streams->end(queue->stream, mark, op->name) : status;
+}
+
+mr_status mr_stream_drain(struct mr_run *run) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  uint32_t target = mr_counter_load(&queue->enqueued);
+  const struct mr_instruction *last = &queue->instructions[queue->count - 1];
+  (void)mr_queue_await(queue, queue, &queue->done, target, last);
+  return mr_run_status(run);
+}
+
+/* ---- Collecting ---- */
+
+/* Adds what an instruction took, which is over, to the queue's figures. */
+static void account(struct mr_queue *queue, const struct mr_instruction *instruction,
+                    double seconds, uint64_t end_ns) {
+  struct mr_run *run = queue->run;
+  uint64_t busy_ns = (uint64_t)(seconds * 1e9);
+  uint64_t bytes = 0;
+  atomic_fetch_add(&queue->busy_ns, busy_ns);
+  if (queue->index == MR_QUEUE_COMPUTE) {
+    mr_run_record_op(run, instruction->op, seconds, mr_queues_busy(run));
+    bytes = run->layout->program->ops[instruction->op].memory_bytes;
+  } else {
+    bytes = run->layout->instances[instruction->instance].bytes;
+    atomic_fetch_add(&queue->moved_bytes, bytes);
+  }
+  pthread_mutex_lock(&queue->lock);
+  uint64_t start_ns = mr_max_u64(end_ns - mr_min_u64(busy_ns, end_ns), queue->traced_until_ns);
+  mr_trace_add(run->trace, queue->index, mr_instruction_name(run, instruction), bytes,
+               mr_min_u64(start_ns, end_ns), end_ns);
+  queue->traced_until_ns = end_ns;
+  pthread_mutex_unlock(&queue->lock);
+}
+
+static mr_status collect(struct mr_queue *queue, uint32_t index) {
+  struct mr_run *run = queue->run;
+  const struct mr_instruction *instruction = &queue->instructions[index];
+  uint64_t before_ns = mr_clock_ns();
+  double seconds = 0;
+  mr_status status = run->device_ops->streams->wait(
+      queue->stream, index, mr_instruction_name(run, instruction), &seconds);
+  if (status != MR_OK) {
+    return status;
+  }
+  uint64_t now_ns = mr_clock_ns();
+  uint64_t end_ns = queue->traced_until_ns + (uint64_t)(seconds * 1e9);
+  if (now_ns - before_ns > NO_WAIT_NS || end_ns > now_ns) {
+    end_ns = now_ns;
+  }
+  bool compute = queue->index == MR_QUEUE_COMPUTE;
+  if (!compute || !mr_run_skips(run, instruction->op, atomic_load(&run->mode))) {
+    account(queue, instruction, seconds, end_ns);
+  }
+  return MR_OK;
+}
+
+static void *collector_main(void *argument) {
+  struct mr_queue *queue = argument;
+  struct mr_run *run = queue->run;
+  mr_status status = run->device_ops->enter(run->device);
+  uint32_t index = 0;
+  for (uint32_t done = 0; status == MR_OK; done++) {
+    if (!mr_counter_wait(&queue->enqueued, done + 1, &run->stop, UINT64_MAX)) {
+      return NULL;
+    }
+    status = collect(queue, index);
+    index = index + 1 == queue->count ? 0 : index + 1;
+    if (status == MR_OK) {
+      mr_counter_add(&queue->done, 1);
+    }
+  }
+  mr_run_fail(run, status);
+  return NULL;
+}
+
+mr_status mr_streams_start(struct mr_run *run) {
+  const struct mr_stream_ops *streams = run->device_ops->streams;
+  mr_status status = MR_OK;
+  for (uint32_t q = 0; streams != NULL && status == MR_OK && q < MR_QUEUE_COUNT; q++) {
+    struct mr_queue *queue = &run->queues[q];
+    if (!has_stream(q) || queue->count == 0) {
+      continue;
+    }
+    status = streams->create(run->device, queue->count, &queue->stream);
+    if (status == MR_OK) {
+      status = mr_queue_thread(queue, collector_main, queue, &queue->collector);
+      queue->collecting = status == MR_OK;
+    }
+  }
+  return status;
+}
+
+void mr_streams_join(struct mr_run *run) {
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    if (run->queues[q].collecting) {
+      pthread_join(run->queues[q].collector, NULL);
+      run->queues[q].collecting = false;
+    }
+  }
+}
+
+void mr_streams_fini(struct mr_run *run) {
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    if (run->queues[q].stream != NULL) {
+      run->device_ops->streams->destroy(run->queues[q].stream);
+      run->queues[q].stream = NULL;
+    }
+  }
+}

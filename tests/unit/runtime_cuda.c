@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/ on the cuda device, over the fake driver: whatever streams do when, a job gives the same
+ * bits under every budget, leaves nothing behind, and ends in order when the device fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "tests/fake/fake.h"
+#include "unit/runtime_world.h"
+
+static const struct world_shape shape = {5, 300 * 1000 + 7};
+static const struct mr_nvme_path nvme = {"/var/tmp", 256 * MR_MIB};
+
+struct job {
+  struct world world;
+  struct mr_options options;
+};
+
+static void set_number(const char *name, uint64_t value) {
+  char text[24];
+  snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+  assert_int_equal(setenv(name, text, 1), 0);
+}
+
+static void job_init(struct job *job, uint64_t seed) {
+  set_number("MEMRUN_FAKE_SEED", seed);
+  fake_settings_read();
+  world_init(&job->world, shape);
+  assert_int_equal(world_cuda_start(), MR_OK);
+  world_options(&job->options, MR_GIB, 0, MR_OFFLOAD_NONE);
+  job->options.device = MR_BACKEND_CUDA;
+}
+
+static void job_fini(struct job *job) {
+  struct fake_live live;
+  static const struct fake_live nothing;
+  world_cuda_stop();
+  world_fini(&job->world);
+  (void)unlink(job->options.profile_path);
+  assert_int_equal(unsetenv("MEMRUN_FAKE_FAIL"), 0);
+  fake_live_count(&live);
+  assert_memory_equal(&live, &nothing, sizeof live);
+}
+
+static struct mr_plan_summary summary_of(const struct job *job) {
+  struct mr_plan *plan = NULL;
+  struct mr_plan_summary summary;
+  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
+  mr_plan_summarize(plan, &summary);
+  mr_plan_destroy(plan);
+  return summary;
+}
+
+/* What the context and the module have of the device counts against a budget. */
+static uint64_t in_use(void) {
+  struct fake_live live;
+  fake_live_count(&live);
+  return live.device_bytes;
+}
+
+/* The tightest device budget with the tiers of the options. */
+static void tighten(struct job *job) {
+  job->options.device_bytes = in_use() + 4096;
+  struct mr_plan_summary summary = summary_of(job);
+  assert_false(summary.fits);
+  job->options.device_bytes = in_use() + summary.smallest_device_bytes;
+}
+
+/* Four steps, one of them an evaluation, compared with plain computation. */
+static void run_steps(struct job *job) {
+  struct mr_run *run = NULL;
+  struct world_state state;
+  world_state_init(&state, shape);
+  assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
+  assert_int_equal(world_load(&job->world, run), MR_OK);
+  for (uint64_t step = 1; step <= 4; step++) {
+    mr_step_mode mode = step == 3 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
+    struct mr_step_report report = {.size_bytes = sizeof report};
+    assert_int_equal(world_step(&job->world, run, step, mode, &report), MR_OK);
+    world_state_step(&state, shape, step, mode);
+    assert_true(report.compute_busy_seconds > 0 && report.compute_busy_seconds <= report.seconds);
+    for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
+      assert_true(report.peak_bytes[tier] <= report.budget_bytes[tier]);
+    }
+    assert_true(in_use() <= job->options.device_bytes);
+    if (step % 2 == 0) {
+      world_compare(&job->world, run, &state);
+    }
+  }
+  mr_run_destroy(run);
+  world_state_fini(&state, shape);
+}
+
+static void everything_fits(void **unused) {
+  (void)unused;
+  struct job job;
+  job_init(&job, 1);
+  struct mr_plan_summary summary = summary_of(&job);
+  for (int link = 0; link < MR_LINK_COUNT; link++) {
+    assert_int_equal(summary.moved_bytes[link], 0);
+  }
+  run_steps(&job);
+  job_fini(&job);
+}
+
+static void run_seeds(mr_offload offload, uint64_t host_bytes, mr_recompute recompute) {
+  uint64_t seeds = getenv("MEMRUN_SANITIZE") == NULL ? 4 : 1;
+  for (uint64_t seed = 0; seed <= seeds; seed++) {
+    struct job job;
+    job_init(&job, seed);
+    job.options.offload = offload;
+    job.options.host_bytes = host_bytes;
+    job.options.recompute = recompute;
+    job.options.nvme = offload == MR_OFFLOAD_NVME ? &nvme : NULL;
+    job.options.nvme_count = offload == MR_OFFLOAD_NVME;
+    tighten(&job);
+    struct mr_plan_summary summary = summary_of(&job);
+    bool through_nvme = offload == MR_OFFLOAD_NVME;
+    assert_int_equal(summary.moved_bytes[MR_LINK_NVME_READ] > 0, through_nvme);
+    assert_true(through_nvme || summary.moved_bytes[MR_LINK_DEVICE_TO_HOST] > 0);
+    run_steps(&job);
+    job_fini(&job);
+  }
+}
+
+static void through_the_host(void **unused) {
+  (void)unused;
+  run_seeds(MR_OFFLOAD_HOST, 256 * MR_MIB, MR_RECOMPUTE_NONE);
+}
+
+static void through_nvme(void **unused) {
+  (void)unused;
+  run_seeds(MR_OFFLOAD_NVME, 0, MR_RECOMPUTE_NONE);
+}
+
+static void through_both_recomputing(void **unused) {
+  (void)unused;
+  run_seeds(MR_OFFLOAD_NVME, 8 * MR_MIB, MR_RECOMPUTE_FULL);
+}
+
+/* Runs until something fails; the job ends with a status and in time. */
+static mr_status run_with_fault(const char *fault) {
+  struct job job;
+  job_init(&job, 0);
+  job.options.offload = MR_OFFLOAD_NVME;
+  job.options.host_bytes = 8 * MR_MIB;
+  job.options.nvme = &nvme;
+  job.options.nvme_count = 1;
+  tighten(&job);
+  (void)summary_of(&job); /* the profile is there */
+  assert_int_equal(setenv("MEMRUN_FAKE_FAIL", fault, 1), 0);
+  fake_settings_read();
+  struct mr_run *run = NULL;
+  mr_status status = mr_run_create(job.world.graph, &job.options, &run);
+  if (status == MR_OK) {
+    status = world_load(&job.world, run);
+  }
+  for (uint64_t step = 1; status == MR_OK && step <= 2; step++) {
+    status = world_step(&job.world, run, step, MR_STEP_TRAIN, NULL);
+  }
+  if (status == MR_OK) {
+    status = mr_run_sync(run);
+  }
+  mr_run_destroy(run);
+  job_fini(&job);
+  return status;
+}
+
+static void faults_end_the_run(void **unused) {
+  (void)unused;
+  static const struct {
+    const char *fault;
+    mr_status status;
+  } cases[] = {
+      {"cuMemCreate:3:2", MR_NO_MEMORY},
+      {"cuMemMap:5:1", MR_INVALID},
+      {"cuMemSetAccess:1:1", MR_INVALID},
+      {"cuMemHostRegister_v2:1:801", MR_UNSUPPORTED},
+      {"cuMemHostRegister_v2:3:2", MR_NO_MEMORY},
+      {"cuEventCreate:9:2", MR_NO_MEMORY},
+      {"cuStreamCreateWithPriority:2:2", MR_NO_MEMORY},
+      {"cuEventRecord:20:719", MR_IO},
+      {"cuStreamWaitEvent:3:719", MR_IO},
+      {"cuLaunchKernel:7:701", MR_IO},
+      {"cuMemcpyHtoDAsync_v2:9:719", MR_IO},
+      {"cuMemcpyDtoHAsync_v2:2:719", MR_IO},
+      {"cuEventSynchronize:11:719", MR_IO},
+      {"device:60:700", MR_IO},
+      {"device:200:719", MR_IO},
+  };
+  for (size_t i = 0; i < MR_COUNT_OF(cases); i++) {
+    assert_int_equal(run_with_fault(cases[i].fault), cases[i].status);
+  }
+}
+
+static void a_budget_holds_the_context_too(void **unused) {
+  (void)unused;
+  struct job job;
+  job_init(&job, 0);
+  job.options.device_bytes = in_use();
+  struct mr_plan *plan = NULL;
+  assert_int_equal(mr_plan_create(job.world.graph, &job.options, &plan), MR_DOES_NOT_FIT);
+  assert_null(plan);
+  job_fini(&job);
+}
+
+static void without_a_driver(void **driver) {
+  struct world world;
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  char why[128] = "";
+  world_init(&world, shape);
+  world_options(&options, MR_GIB, 0, MR_OFFLOAD_NONE);
+  options.device = MR_BACKEND_CUDA;
+  assert_int_equal(setenv("MEMRUN_CUDA_DRIVER", "/nonexistent/libcuda.so.1", 1), 0);
+  assert_int_equal(mr_cuda_available(why, sizeof why), MR_UNSUPPORTED);
+  assert_non_null(strstr(why, "/nonexistent/libcuda.so.1"));
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_UNSUPPORTED);
+  options.device = MR_BACKEND_COUNT;
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_INVALID);
+  assert_int_equal(setenv("MEMRUN_CUDA_DRIVER", *driver, 1), 0);
+  assert_int_equal(mr_cuda_available(why, sizeof why), MR_OK);
+  world_fini(&world);
+}
+
+int main(void) {
+  static char driver[] = FAKE_DRIVER;
+  if (setenv("MEMRUN_CUDA_DRIVER", driver, 1) != 0) {
+    return 1;
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(everything_fits),
+      cmocka_unit_test(through_the_host),
+      cmocka_unit_test(through_nvme),
+      cmocka_unit_test(through_both_recomputing),
+      cmocka_unit_test(faults_end_the_run),
+      cmocka_unit_test(a_budget_holds_the_context_too),
+      cmocka_unit_test_prestate(without_a_driver, driver),
+  };
+  return cmocka_run_group_tests_name("runtime_cuda", tests, NULL, NULL);
+}
