@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan says: the summary, the JSON text, the line of a refusal; and the machine as JSON. */
+/* What a plan says: the summary, the JSON text, the line of a refusal. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,64 +214,4 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
   }
   json_decref(more);
   return mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the plan", json_out);
-}
-
-static json_t *op_rates(const struct mr_profile *profile) {
-  json_t *list = json_array();
-  for (uint32_t i = 0; i < profile->rate_count; i++) {
-    const struct mr_op_rate *rate = &profile->rates[i];
-    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:f}", "kind", rate->kind, "unit",
-                                                rate->by_flops ? "flop" : "byte", "size_class",
-                                                (json_int_t)rate->size_class, "per_second",
-                                                1 / rate->seconds_per_unit));
-  }
-  return list;
-}
-
-static json_t *paths_of(const struct mr_settings *settings) {
-  json_t *list = json_array();
-  for (uint32_t i = 0; i < settings->nvme_count; i++) {
-    (void)json_array_append_new(list, json_pack("{s:s}", "path", settings->nvme[i].path));
-  }
-  return list;
-}
-
-mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
-  struct mr_settings settings;
-  mr_status status = mr_settings_init(&settings, options);
-  if (status != MR_OK) {
-    return status;
-  }
-  struct mr_profile *profile = NULL;
-  struct mr_store_rates nvme = {0};
-  if (settings.machine != NULL) {
-    mr_log(MR_LOG_ERROR,
-           "profile %s: describes '%s'; memrun plan takes it, this is another machine",
-           settings.profile_path, settings.machine->name);
-    status = MR_INVALID;
-  } else {
-    status = mr_profile_get(&settings, &profile, &nvme);
-  }
-  if (status == MR_OK) {
-    struct mr_device_caps caps;
-    mr_device_cpu.query(&caps);
-    json_t *links = json_pack("{s:f, s:f}", mr_link_names[0], profile->copy_bytes_per_second[0],
-                              mr_link_names[1], profile->copy_bytes_per_second[1]);
-    if (settings.offload_nvme) {
-      (void)json_object_set_new(links, mr_link_names[2], json_real(nvme.read_bytes_per_second));
-      (void)json_object_set_new(links, mr_link_names[3], json_real(nvme.write_bytes_per_second));
-      (void)json_object_set_new(links, "nvme_mixed", json_real(nvme.mixed_bytes_per_second));
-    }
-    json_t *root = json_pack(
-        "{s:s, s:[{s:s, s:I, s:b}], s:o, s:o, s:o, s:f, s:f, s:o}", "machine", profile->machine,
-        "devices", "name", caps.name, "threads", (json_int_t)settings.threads, "huge_pages",
-        caps.huge_pages, "budget_bytes", bytes_by_tier(settings.budget_bytes), "nvme",
-        paths_of(&settings), "links_bytes_per_second", links, "flops_per_second",
-        profile->flops_per_second, "memory_bytes_per_second", profile->bytes_per_second, "op_rates",
-        op_rates(profile));
-    status = mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the machine", json_out);
-  }
-  free(profile);
-  mr_settings_fini(&settings);
-  return status;
 }

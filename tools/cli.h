@@ -50,7 +50,6 @@ struct cli {
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
   char *nvme_text[MR_MAX_NVME_PATHS]; /* the paths, cut out of PATH:SIZE */
   uint32_t nvme_count;
-  int device;
   bool json, help, version;
   uint32_t verbose;
   uint32_t rounds;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memrun info: shows what the runtime knows of this machine. */
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +9,6 @@
 #include "base/base.h"
 #include "tools/info.h"
 #include "tools/job.h"
-
-/* Devices that this version has no back-end for, so that nobody has to guess. */
-static const struct {
-  const char *name;
-  const char *reason;
-} missing_devices[] = {{"cuda", "not built in"}};
 
 uint32_t info_processor_count(void) {
   cpu_set_t set;
@@ -29,18 +24,47 @@ static const char *text_at(const json_t *object, const char *key) {
   return text == NULL ? "" : text;
 }
 
+static void print_cpu(struct output *output, const json_t *device) {
+  output_text(output, "  %-16s %.0f threads, %s pages\n", text_at(device, "name"),
+              number_at(device, "threads"),
+              json_is_true(json_object_get(device, "huge_pages")) ? "huge" : "small");
+}
+
+/* Speeds of an accelerator's link: each direction alone, and both together. */
+static void print_link(struct output *output, const json_t *device, const char *key,
+                       const char *what) {
+  const json_t *rates = json_object_get(device, key);
+  output_text(output, "  %-16s %s memory: out %.2f, in %.2f, both at once %.2f GB/s\n", "", what,
+              number_at(rates, "device_to_host") / 1e9, number_at(rates, "host_to_device") / 1e9,
+              number_at(rates, "both") / 1e9);
+}
+
+static void print_accelerator(struct output *output, const json_t *device) {
+  struct mr_size_text total;
+  struct mr_size_text rest;
+  double version = number_at(device, "driver_version");
+  output_text(output, "  %-16s %s, sm_%.0f, driver for CUDA %.0f.%.0f, %s of memory, %s free\n",
+              text_at(device, "name"), text_at(device, "model"), number_at(device, "capability"),
+              floor(version / 1000), floor(fmod(version, 1000) / 10),
+              mr_size_format((uint64_t)number_at(device, "memory_bytes"), &total),
+              mr_size_format((uint64_t)number_at(device, "free_bytes"), &rest));
+  print_link(output, device, "pinned_bytes_per_second", "pinned");
+  print_link(output, device, "pageable_bytes_per_second", "pageable");
+}
+
 static void print_devices(struct output *output, const json_t *machine) {
   const json_t *device = NULL;
   size_t index = 0;
   output_text(output, "machine    %s\n\ndevices\n", text_at(machine, "machine"));
   json_array_foreach(json_object_get(machine, "devices"), index, device) {
-    output_text(output, "  %-16s %.0f threads, %s pages\n", text_at(device, "name"),
-                number_at(device, "threads"),
-                json_is_true(json_object_get(device, "huge_pages")) ? "huge" : "small");
-  }
-  for (size_t i = 0; i < MR_COUNT_OF(missing_devices); i++) {
-    output_text(output, "  %-16s not available: %s\n", missing_devices[i].name,
-                missing_devices[i].reason);
+    if (!json_is_true(json_object_get(device, "available"))) {
+      output_text(output, "  %-16s not available: %s\n", text_at(device, "name"),
+                  text_at(device, "reason"));
+    } else if (json_object_get(device, "model") != NULL) {
+      print_accelerator(output, device);
+    } else {
+      print_cpu(output, device);
+    }
   }
 }
 
@@ -62,7 +86,7 @@ static void print_tiers(struct output *output, const json_t *machine) {
 static void print_speeds(struct output *output, const json_t *machine) {
   const char *link = NULL;
   json_t *rate = NULL;
-  output_text(output, "\nspeeds\n");
+  output_text(output, "\nspeeds of device %s\n", text_at(machine, "device"));
   json_object_foreach(json_object_get(machine, "links_bytes_per_second"), link, rate) {
     output_text(output, "  %-16s %8.2f GB/s\n", link, json_number_value(rate) / 1e9);
   }
@@ -96,22 +120,6 @@ static void print_ops(struct output *output, const json_t *machine) {
   }
 }
 
-static json_t *devices_json(const json_t *machine) {
-  json_t *devices = json_array();
-  const json_t *device = NULL;
-  size_t index = 0;
-  json_array_foreach(json_object_get(machine, "devices"), index, device) {
-    json_array_append_new(devices, json_pack("{s:s, s:b, s:n}", "name", text_at(device, "name"),
-                                             "available", true, "reason"));
-  }
-  for (size_t i = 0; i < MR_COUNT_OF(missing_devices); i++) {
-    json_array_append_new(devices,
-                          json_pack("{s:s, s:b, s:s}", "name", missing_devices[i].name, "available",
-                                    false, "reason", missing_devices[i].reason));
-  }
-  return devices;
-}
-
 mr_status info_tell_machine(struct cli *cli, struct output *output, const char *event) {
   struct mr_options *options = &cli->train.run;
   options->offload = MR_OFFLOAD_NVME;
@@ -128,9 +136,9 @@ mr_status info_tell_machine(struct cli *cli, struct output *output, const char *
     return MR_NO_MEMORY;
   }
   if (cli->json) {
-    status =
-        output_json(output, json_pack("{s:s, s:s, s:o, s:O}", "event", event, "case", "machine",
-                                      "devices", devices_json(machine), "machine", machine));
+    status = output_json(
+        output, json_pack("{s:s, s:s, s:O, s:O}", "event", event, "case", "machine", "devices",
+                          json_object_get(machine, "devices"), "machine", machine));
   } else {
     print_devices(output, machine);
     print_tiers(output, machine);

@@ -9,7 +9,7 @@
 #define MAX_BYTES  0x1.0p62
 #define MAX_COUNT  1e9
 
-static const char *const device_words[] = {"cpu", NULL};
+static const char *const device_words[] = {"cpu", "cuda", NULL};
 static const char *const offload_words[] = {"none", "host", "nvme", "auto", NULL};
 static const char *const recompute_words[] = {"auto", "none", "full", NULL};
 static const char *const replan_words[] = {"auto", "never", "always", NULL};
@@ -23,8 +23,8 @@ static const char *const preset_words[] = {"gpt2", "gpt2-medium", "gpt2-large", 
 
 /* clang-format off: one option in a row or two. */
 const struct option options_table[] = {
-    {"device", 0, "NAME", "where ops run: cpu", OPTION_GROUP_PLACE, CLI_ALL, OPTION_CHOICE,
-     FIELD(device), 0, 0, device_words},
+    {"device", 0, "NAME", "where ops run", OPTION_GROUP_PLACE, CLI_ALL, OPTION_CHOICE,
+     FIELD(train.run.device), 0, 0, device_words},
     {"device-mem", 0, "SIZE", "budget of device memory (free memory decides)", OPTION_GROUP_PLACE,
      CLI_ALL, OPTION_SIZE, FIELD(train.run.device_bytes), MIN_BUDGET, MAX_BYTES, NULL},
     {"host-mem", 0, "SIZE", "budget of host memory (free memory decides)", OPTION_GROUP_PLACE,
@@ -163,10 +163,10 @@ _Static_assert(sizeof options_table / sizeof options_table[0] <= CLI_MAX_OPTIONS
                "struct cli remembers which options were given");
 _Static_assert(sizeof(mr_offload) == sizeof(int) && sizeof(mr_recompute) == sizeof(int) &&
                    sizeof(mr_io_engine) == sizeof(int) && sizeof(mr_policy) == sizeof(int) &&
-                   sizeof(mr_replan) == sizeof(int),
+                   sizeof(mr_replan) == sizeof(int) && sizeof(mr_backend) == sizeof(int),
                "a choice is stored as an int");
 _Static_assert(MR_OFFLOAD_AUTO == 3 && MR_RECOMPUTE_FULL == 2 && MR_IO_PREAD == 2 &&
-                   MR_POLICY_LRU == 2,
+                   MR_POLICY_LRU == 2 && MR_BACKEND_CUDA == 1,
                "choices stand in the order of their enum");
 
 void options_defaults(struct cli *cli) {

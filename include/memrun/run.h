@@ -96,7 +96,8 @@ struct mr_options {
   double io_timeout_seconds; /* an input or output older than this ends the run */
   uint32_t threads;          /* 0: the processors this process may use */
   const char *trace_path;    /* NULL: no trace */
-  const char *profile_path;  /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache */
+  const char *profile_path;  /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache; of the cuda
+                                device profile-cuda.json there */
   bool reprofile;            /* measure the machine again */
   bool check_plan; /* verify the plan with the independent verifier even in release builds */
   mr_policy policy;
@@ -201,8 +202,8 @@ struct mr_run;
 /*
  * Plans, verifies, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused before
  * anything was allocated or written, with one line that names the largest op and the smallest
- * budget; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE. The graph is borrowed until the run is
- * destroyed. All tensors start as zeros.
+ * budget; MR_UNSUPPORTED: the device is not there; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE.
+ * The graph is borrowed until the run is destroyed. All tensors start as zeros.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
                                                const struct mr_options *options,

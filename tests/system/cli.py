@@ -91,7 +91,7 @@ class CommandLine(harness.Case):
 
     def test_words(self):
         self.refused(["train", "--offload", "nvem"], "--offload", "did you mean nvme?")
-        self.refused(["train", "--device", "cuda"], "--device 'cuda': cpu is wanted")
+        self.refused(["train", "--device", "tpu"], "--device 'tpu': cpu or cuda is wanted")
         self.refused(["train", "--recompute", "maybe"], "auto, none or full")
         self.refused(["train", "--preset", "gpt3"], "gpt2-xl", "did you mean gpt2?")
         self.refused(["train", "--gemm", "mkl"], "dnnl")

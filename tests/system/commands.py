@@ -233,15 +233,38 @@ class Info(harness.Case):
         event = outcome.events("info")[0]
         devices = {device["name"]: device for device in event["devices"]}
         self.assertTrue(devices["cpu"]["available"])
-        self.assertEqual(devices["cuda"]["reason"], "not built in")
+        self.assertEqual(devices["cuda"]["available"], devices["cuda"]["reason"] is None)
         for link in harness.LINK_KEYS:
             self.assertGreater(event["machine"]["links_bytes_per_second"][link], 0)
 
     def test_text(self):
         outcome = harness.run("info")
         self.assert_status(outcome, 0)
-        for word in ("cpu", "cuda", "not built in", "nvme_read", "GB/s"):
+        for word in ("cpu", "cuda", "nvme_read", "GB/s"):
             self.assertIn(word, outcome.out)
+
+    def test_without_a_driver(self):
+        missing = {"MEMRUN_CUDA_DRIVER": "/nonexistent/libcuda.so.1"}
+        outcome = harness.run("info", env=missing)
+        self.assert_status(outcome, 0)
+        self.assertIn("not available: no NVIDIA driver was found: /nonexistent", outcome.out)
+        for command in ("info", "plan", "train"):
+            outcome = harness.run(command, "--device", "cuda", env=missing)
+            self.assert_status(outcome, 2)
+            self.assertEqual(len(outcome.errors()), 1)
+            self.assertIn("no NVIDIA driver was found", outcome.err)
+
+    def test_fake_device(self):
+        outcome = harness.run("info", "--device", "cuda", "--json",
+                              env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
+        self.assert_status(outcome, 0)
+        machine = outcome.events("info")[0]["machine"]
+        self.assertEqual(machine["device"], "cuda")
+        device = machine["devices"][1]
+        self.assertTrue(device["available"])
+        for memory in ("pinned_bytes_per_second", "pageable_bytes_per_second"):
+            for key in ("device_to_host", "host_to_device", "both"):
+                self.assertGreater(device[memory][key], 0)
 
     def test_profile_that_is_garbage_is_replaced(self):
         path = harness.scratch / "profile.json"

@@ -39,6 +39,7 @@ TINY = ["--layers", "2", "--heads", "2", "--width", "64", "--vocab", "256", "--b
 
 memrun = None
 scratch = None
+fake_driver = None  # CUDA over host memory
 
 
 class Outcome:
@@ -75,7 +76,8 @@ def refuse_constant(name):
 def environment(**extra):
     values = dict(os.environ, XDG_CACHE_HOME=str(scratch / "cache"), TMPDIR=str(scratch / "tmp"),
                   LC_ALL="C.UTF-8")
-    values.pop("MEMRUN_INJECT", None)
+    for name in ("MEMRUN_INJECT", "MEMRUN_CUDA_DRIVER"):
+        values.pop(name, None)
     values.update({name: str(value) for name, value in extra.items()})
     return values
 
@@ -155,11 +157,12 @@ def skip(reason):
 
 def begin():
     """Takes the program and the scratch folder from the command line."""
-    global memrun, scratch
+    global memrun, scratch, fake_driver
     if len(sys.argv) < 3:
         sys.exit("usage: %s MEMRUN SCRATCH [TEST]" % sys.argv[0])
     memrun = str(pathlib.Path(sys.argv[1]).resolve())
     scratch = pathlib.Path(sys.argv[2]).resolve()
+    fake_driver = scratch.parent.parent / "fake" / "libcuda.so.1"
     for name in ("tmp", "nvme", "cache"):
         (scratch / name).mkdir(parents=True, exist_ok=True)
     del sys.argv[1:3]
