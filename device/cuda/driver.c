@@ -53,9 +53,9 @@ static const char *result_text(struct mr_cuda *cuda, mr_cu_result result) {
   return cuda->error_text(result, &text) == MR_CU_SUCCESS && text != NULL ? text : "no explanation";
 }
 
-static mr_status refuse_result(struct mr_cuda *cuda, struct mr_cuda_reason *reason,
-                               const char *call, mr_cu_result result) {
-  return refuse(reason, "the NVIDIA driver is not usable: %s: %s (%s)", call,
+mr_status mr_cuda_refused(struct mr_cuda *cuda, mr_cu_result result, const char *call,
+                          struct mr_cuda_reason *reason_out) {
+  return refuse(reason_out, "the NVIDIA driver is not usable: %s: %s (%s)", call,
                 result_name(cuda, result), result_text(cuda, result));
 }
 
@@ -63,22 +63,26 @@ static mr_status refuse_result(struct mr_cuda *cuda, struct mr_cuda_reason *reas
 static mr_status choose_device(struct mr_cuda *cuda, struct mr_cuda_reason *reason) {
   int count = 0;
   int virtual_memory = 0;
+  const char *call = "cuInit";
   mr_cu_result result = cuda->init(0);
   if (result == MR_CU_SUCCESS) {
+    call = "cuDeviceGetCount";
     result = cuda->device_count(&count);
   }
   if (result == MR_CU_NO_DEVICE || (result == MR_CU_SUCCESS && count == 0)) {
     return refuse(reason, "the NVIDIA driver shows no device");
   }
   if (result != MR_CU_SUCCESS) {
-    return refuse_result(cuda, reason, "cuInit", result);
+    return mr_cuda_refused(cuda, result, call, reason);
   }
+  call = "cuDeviceGet";
   result = cuda->device_get(&cuda->device, 0);
   if (result == MR_CU_SUCCESS) {
+    call = "cuDeviceGetAttribute";
     result = cuda->device_attribute(&virtual_memory, MR_CU_DEVICE_VIRTUAL_MEMORY, cuda->device);
   }
   if (result != MR_CU_SUCCESS) {
-    return refuse_result(cuda, reason, "cuDeviceGet", result);
+    return mr_cuda_refused(cuda, result, call, reason);
   }
   if (virtual_memory == 0) {
     return refuse(reason, "the NVIDIA device cannot map memory page by page");
@@ -98,12 +102,12 @@ mr_status mr_cuda_open(struct mr_cuda *cuda, struct mr_cuda_reason *reason_out) 
   mr_cu_result result = cuda->context_retain(&cuda->context, cuda->device);
   if (result != MR_CU_SUCCESS) {
     cuda->context = NULL;
-    return refuse_result(cuda, reason_out, "cuDevicePrimaryCtxRetain", result);
+    return mr_cuda_refused(cuda, result, "cuDevicePrimaryCtxRetain", reason_out);
   }
   result = cuda->context_set(cuda->context);
   if (result != MR_CU_SUCCESS) {
     mr_cuda_close(cuda);
-    return refuse_result(cuda, reason_out, "cuCtxSetCurrent", result);
+    return mr_cuda_refused(cuda, result, "cuCtxSetCurrent", reason_out);
   }
   return MR_OK;
 }

@@ -183,6 +183,10 @@ struct mr_cuda_reason {
 MR_CHECK_RESULT mr_status mr_cuda_open(struct mr_cuda *cuda, struct mr_cuda_reason *reason_out);
 void mr_cuda_close(struct mr_cuda *cuda);
 
+/* Why a call that failed makes the device unusable; MR_UNSUPPORTED. */
+mr_status mr_cuda_refused(struct mr_cuda *cuda, mr_cu_result result, const char *call,
+                          struct mr_cuda_reason *reason_out);
+
 /* Makes the context the calling thread's. */
 MR_CHECK_RESULT mr_status mr_cuda_enter(struct mr_cuda *cuda);
 

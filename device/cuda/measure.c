@@ -146,7 +146,8 @@ mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_out,
   return status;
 }
 
-static mr_cu_result ask(struct mr_cuda *cuda, struct mr_accelerator *accelerator) {
+static mr_status ask(struct mr_cuda *cuda, struct mr_accelerator *accelerator,
+                     struct mr_cuda_reason *reason_out) {
   enum { MAJOR, MINOR, PROCESSORS, CLOCK, COUNT };
   static const int attributes[COUNT] = {MR_CU_DEVICE_MAJOR, MR_CU_DEVICE_MINOR,
                                         MR_CU_DEVICE_MULTIPROCESSORS, MR_CU_DEVICE_CLOCK_KHZ};
@@ -154,15 +155,22 @@ static mr_cu_result ask(struct mr_cuda *cuda, struct mr_accelerator *accelerator
   int version = 0;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
+  const char *call = "cuDriverGetVersion";
   mr_cu_result result = cuda->driver_version(&version);
   if (result == MR_CU_SUCCESS) {
+    call = "cuDeviceGetName";
     result = cuda->device_name(accelerator->name, sizeof accelerator->name, cuda->device);
   }
   for (uint32_t i = 0; result == MR_CU_SUCCESS && i < COUNT; i++) {
+    call = "cuDeviceGetAttribute";
     result = cuda->device_attribute(&values[i], attributes[i], cuda->device);
   }
   if (result == MR_CU_SUCCESS) {
+    call = "cuMemGetInfo";
     result = cuda->memory_info(&free_bytes, &total_bytes);
+  }
+  if (result != MR_CU_SUCCESS) {
+    return mr_cuda_refused(cuda, result, call, reason_out);
   }
   accelerator->name[sizeof accelerator->name - 1] = '\0';
   accelerator->driver_version = (uint32_t)version;
@@ -171,23 +179,21 @@ static mr_cu_result ask(struct mr_cuda *cuda, struct mr_accelerator *accelerator
   accelerator->clock_hz = 1e3 * values[CLOCK];
   accelerator->memory_bytes = total_bytes;
   accelerator->free_bytes = free_bytes;
-  return result;
+  return MR_OK;
 }
 
 mr_status mr_cuda_describe(struct mr_accelerator *accelerator_out, char *why, size_t why_bytes) {
   struct mr_cuda cuda;
   struct mr_cuda_reason reason = {""};
+  struct mr_accelerator accelerator = {.name = ""};
   mr_status status = mr_cuda_open(&cuda, &reason);
+  if (status == MR_OK) {
+    status = ask(&cuda, &accelerator, &reason);
+    mr_cuda_close(&cuda);
+  }
   if (status != MR_OK) {
     snprintf(why, why_bytes, "%s", reason.text);
     return status;
-  }
-  struct mr_accelerator accelerator = {.name = ""};
-  mr_cu_result result = ask(&cuda, &accelerator);
-  mr_cuda_close(&cuda);
-  if (result != MR_CU_SUCCESS) {
-    snprintf(why, why_bytes, "the NVIDIA driver does not describe its device (result %d)", result);
-    return MR_UNSUPPORTED;
   }
   *accelerator_out = accelerator;
   return MR_OK;
