@@ -30,6 +30,10 @@ bool mr_role_is_persistent(mr_role role) {
   return role == MR_PARAMETER || role == MR_STATE;
 }
 
+bool mr_tensor_goes_round(const struct mr_tensor *tensor) {
+  return tensor->carried || mr_role_is_persistent(tensor->role);
+}
+
 mr_status mr_graph_create(struct mr_graph **graph_out) {
   struct mr_graph *graph = mr_allocate(1, sizeof *graph);
   if (graph == NULL) {

@@ -11,7 +11,8 @@
  * Lifetimes. Inputs live on the device from before the step to its end. Parameters and states are
  * persistent: the step is a circle for them, and the way from the last access of one step to the
  * first of the next is a gap like any other. Gradients, activations and scratch live from their
- * first write to their last access.
+ * first write to their last access; in a program with deferred ops some of them, carried, live on
+ * into the next step.
  *
  * Invariants, kept by mr_graph_add_op: operands exist, nothing is read before it is written, an op
  * names a tensor at most once among its inputs and once among its outputs, and no op writes an
@@ -36,6 +37,7 @@ struct mr_tensor {
   uint32_t rank;
   uint64_t shape[MR_MAX_RANK];
   uint64_t bytes;
+  bool carried; /* written in one step, read for the last time in the next: see mr_graph_defer */
   bool written; /* by the client before the step, or by an op so far: building alone looks at it */
 };
 
@@ -55,6 +57,7 @@ struct mr_op {
   uint64_t memory_bytes; /* never 0 unless there are no operands */
   uint32_t flags;
   uint32_t block;
+  bool deferred;     /* it does what the step before left to do: see mr_graph_defer */
   mr_op_id clone_of; /* the op of the client's graph that this one repeats; MR_NO_OP: an original */
 };
 
@@ -72,6 +75,9 @@ struct mr_graph {
 /* True for parameters and states: their bytes last from step to step. */
 bool mr_role_is_persistent(mr_role role);
 
+/* True where the tensor's bytes go round the end of the step: it is persistent or carried. */
+bool mr_tensor_goes_round(const struct mr_tensor *tensor);
+
 /* A graph with the same tensors, in the same order, and no ops. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_graph_copy_tensors(const struct mr_graph *graph,
                                                 struct mr_graph **copy_out);
@@ -83,6 +89,24 @@ MR_CHECK_RESULT mr_status mr_graph_copy_tensors(const struct mr_graph *graph,
 MR_CHECK_RESULT mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
                                              const mr_tensor_id *map, const char *suffix,
                                              mr_op_id clone_of);
+
+/*
+ * The program in which ops with MR_OP_DEFERRABLE run at the start of the next step. Each goes right
+ * before the first op that touches what it writes, or writes what it reads; those that go to one
+ * place keep their order. So every op finds the bytes that it would find in the graph, two steps in
+ * a row provided. An op stays where it is if an op behind it in the step touches what it writes or
+ * writes what it reads, if it reads an input, which the client overwrites between the steps, or if
+ * nothing touches what it writes.
+ *
+ * Tensors and their ids are the graph's. Deferred ops are marked, and so are the tensors that they
+ * find written by the step before without being persistent: *carried* tensors. A carried tensor's
+ * life begins at the first op that writes it without reading it, goes round the end of the step,
+ * and ends with the last deferred op that touches it.
+ *
+ * *program_out is NULL where no op can be deferred. The caller destroys it. MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_graph_defer(const struct mr_graph *graph,
+                                         struct mr_graph **program_out);
 
 struct mr_access {
   mr_op_id op;

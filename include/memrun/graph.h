@@ -68,6 +68,13 @@ enum {
    * which it alone uses need not come to the device: for ops that move more bytes than they
    * compute, such as an optimizer's updates. */
   MR_OP_HOST_CAPABLE = 1u << 2,
+  /* An update whose effect is wanted in the next step at the earliest: memrun may run it there,
+   * right before the first op that needs it, so that its traffic overlaps the forward pass. It
+   * counts as done when its step is over: evaluation steps, mr_run_read, mr_run_write and
+   * mr_run_sync see its effect. Where an op of the same step uses what it writes, or it reads an
+   * input, it is never moved: copy what it wants of an input in an op of its step. Needs
+   * MR_OP_TRAIN_ONLY. */
+  MR_OP_DEFERRABLE = 1u << 3,
 };
 
 typedef enum mr_step_mode {

@@ -163,6 +163,8 @@ static void op_add(struct maker *m, const struct op_draft *op) {
   for (uint32_t i = 0; i < op->output_count; i++) {
     a.output_words[i] = (uint32_t)(m->graph->tensors[op->outputs[i]].bytes / 4);
   }
+  /* Most of these must not be moved, or not far: whoever defers has to find that out. */
+  bool defers = (op->flags & MR_OP_TRAIN_ONLY) != 0 && a.id % 4 != 0;
   char name[64];
   snprintf(name, sizeof name, "%s.%u", op->name, a.id);
   struct mr_op_desc desc = {
@@ -178,7 +180,7 @@ static void op_add(struct maker *m, const struct op_draft *op) {
       .output_count = op->output_count,
       .scratch_bytes = a.scratch_words * 4ull,
       .flops = (double)(1 + mr_random_below(&m->random, 1000000)),
-      .flags = op->flags,
+      .flags = op->flags | (defers ? MR_OP_DEFERRABLE : 0u),
       .block = op->block,
   };
   mr_op_id id = 0;
@@ -400,29 +402,31 @@ void model_oracle_init(struct model_oracle *oracle, const struct mr_graph *graph
   MR_ASSERT(oracle->scratch != NULL);
 }
 
+void model_oracle_op(struct model_oracle *oracle, mr_op_id k) {
+  const struct mr_op *op = &oracle->graph->ops[k];
+  void *inputs[MR_MAX_OPERANDS];
+  void *outputs[MR_MAX_OPERANDS];
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    inputs[i] = oracle->memory[op->inputs[i]];
+  }
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    outputs[i] = oracle->memory[op->outputs[i]];
+  }
+  struct mr_op_call call = {
+      .attributes = op->attributes,
+      .inputs = inputs,
+      .outputs = outputs,
+      .scratch = oracle->scratch,
+  };
+  mr_status status = op->run[MR_BACKEND_CPU](&call);
+  MR_ASSERT(status == MR_OK);
+}
+
 void model_oracle_step(struct model_oracle *oracle, mr_step_mode mode) {
   for (mr_op_id k = 0; k < oracle->graph->op_count; k++) {
-    const struct mr_op *op = &oracle->graph->ops[k];
-    if (mode == MR_STEP_EVALUATE && (op->flags & MR_OP_TRAIN_ONLY) != 0) {
-      continue;
+    if (mode == MR_STEP_TRAIN || (oracle->graph->ops[k].flags & MR_OP_TRAIN_ONLY) == 0) {
+      model_oracle_op(oracle, k);
     }
-    void *inputs[MR_MAX_OPERANDS];
-    void *outputs[MR_MAX_OPERANDS];
-    for (uint32_t i = 0; i < op->input_count; i++) {
-      inputs[i] = oracle->memory[op->inputs[i]];
-    }
-    for (uint32_t i = 0; i < op->output_count; i++) {
-      outputs[i] = oracle->memory[op->outputs[i]];
-    }
-    struct mr_op_call call = {
-        .attributes = op->attributes,
-        .inputs = inputs,
-        .outputs = outputs,
-        .scratch = oracle->scratch,
-        .mode = mode,
-    };
-    mr_status status = op->run[MR_BACKEND_CPU](&call);
-    MR_ASSERT(status == MR_OK);
   }
 }
 
