@@ -27,7 +27,7 @@ static void mark_lasting(const struct mr_plan_problem *problem, bool *lasting) {
   for (uint32_t k = 0; k < graph->op_count && problem->bound_any_recompute; k++) {
     const struct mr_op *op = &graph->ops[k];
     for (uint32_t i = 0; i < op->output_count && is_clonable(op); i++) {
-      lasting[op->outputs[i]] = mr_role_is_persistent(graph->tensors[op->outputs[i]].role);
+      lasting[op->outputs[i]] = mr_tensor_goes_round(&graph->tensors[op->outputs[i]]);
     }
   }
 }
@@ -35,6 +35,26 @@ static void mark_lasting(const struct mr_plan_problem *problem, bool *lasting) {
 static void add_life(double *bytes, uint32_t first, uint32_t last, uint64_t amount) {
   bytes[first] += (double)amount;
   bytes[last + 1] -= (double)amount;
+}
+
+/* Adds the tensor's life to its bytes at each op. What lasts lives all the time; a carried tensor
+ * not between the last op of the next step that reads it and the one that makes it anew. */
+static void add_lives(const struct mr_tensor *tensor, const struct mr_access *accesses,
+                      uint32_t count, uint32_t op_count, double *bytes) {
+  if (tensor->carried) {
+    uint32_t birth = 0;
+    while (birth < count && accesses[birth].reads) {
+      birth++;
+    }
+    if (birth > 0) {
+      add_life(bytes, 0, accesses[birth - 1].op, tensor->bytes);
+    }
+    add_life(bytes, birth < count ? accesses[birth].op : op_count, op_count - 1, tensor->bytes);
+  } else if (tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role)) {
+    add_life(bytes, 0, op_count - 1, tensor->bytes);
+  } else {
+    add_life(bytes, accesses[0].op, accesses[count - 1].op, tensor->bytes);
+  }
 }
 
 /* What lives at each op were everything kept. */
@@ -46,18 +66,15 @@ static void measure_lives(struct mr_bound *bound, const struct mr_liveness *live
     uint32_t first = liveness->first[t];
     uint32_t last = liveness->first[t + 1];
     if (first == last || !lasting[t]) continue;
-    const struct mr_access *accesses = liveness->accesses;
-    mr_role role = graph->tensors[t].role;
-    bool whole = role == MR_INPUT || mr_role_is_persistent(role);
+    const struct mr_access *accesses = &liveness->accesses[first];
+    const struct mr_tensor *tensor = &graph->tensors[t];
     bool written = false;
-    for (uint32_t i = first; i < last; i++) {
+    for (uint32_t i = 0; i < last - first; i++) {
       written = written || accesses[i].writes;
     }
-    uint32_t from = whole ? 0 : accesses[first].op;
-    uint32_t to = whole ? n - 1 : accesses[last - 1].op;
-    add_life(bound->live_bytes, from, to, graph->tensors[t].bytes);
+    add_lives(tensor, accesses, last - first, n, bound->live_bytes);
     if (!written) {
-      add_life(bound->constant_bytes, from, to, graph->tensors[t].bytes);
+      add_lives(tensor, accesses, last - first, n, bound->constant_bytes);
     }
   }
   for (uint32_t k = 0; k < n; k++) {
@@ -123,7 +140,7 @@ static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness
   const struct mr_tensor *tensor = &graph->tensors[t];
   const struct mr_access *accesses = &liveness->accesses[liveness->first[t]];
   uint32_t count = liveness->first[t + 1] - liveness->first[t];
-  bool circle = mr_role_is_persistent(tensor->role);
+  bool circle = mr_tensor_goes_round(tensor);
   int64_t last_write = 0;
   bool written = false;
   for (uint32_t i = 0; i < count; i++) {

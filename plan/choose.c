@@ -250,6 +250,18 @@ static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t de
   return mr_draft_decide(draft, last, decision);
 }
 
+/* Carried tensors leave in any case: where they are dead they give up their pages. False where one
+ * finds no room below. */
+static bool close_carried(struct mr_draft *draft) {
+  bool closed = true;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    mr_tensor_id tensor = draft->gaps[i].tensor;
+    closed = closed && (!draft->gaps[i].dead || close_circle(draft, tensor, MR_DECISION_NVME) ||
+                        close_circle(draft, tensor, MR_DECISION_HOST));
+  }
+  return closed;
+}
+
 static bool prices_moved(const struct chooser *chooser) {
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
     double load = link_load(chooser->draft, l);
@@ -372,10 +384,11 @@ mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fi
     return status;
   }
   draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
+  bool closed = close_carried(draft);
   status = evict_until_fits(&chooser);
   keep_spare(&chooser);
   draft->limit_pages = limit;
-  *fits_out = mr_draft_peak(draft) <= limit;
+  *fits_out = closed && mr_draft_peak(draft) <= limit;
   chooser_fini(&chooser);
   return status;
 }

@@ -32,6 +32,19 @@ static uint32_t life_end(const struct mr_draft *draft, mr_tensor_id t) {
   return draft->liveness.accesses[draft->liveness.first[t + 1] - 1].op;
 }
 
+uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id t) {
+  const struct mr_tensor *tensor = &draft->program->tensors[t];
+  const struct mr_access *accesses = &draft->liveness.accesses[draft->liveness.first[t]];
+  uint32_t birth = 0;
+  if (tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role)) {
+    return UINT32_MAX;
+  }
+  while (tensor->carried && accesses[birth].reads) {
+    birth++;
+  }
+  return birth;
+}
+
 static void keep_usage(struct mr_draft *draft) {
   const struct mr_graph *graph = draft->program;
   uint32_t n = draft->op_count;
@@ -39,8 +52,8 @@ static void keep_usage(struct mr_draft *draft) {
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = draft->liveness.first[t];
     uint32_t last = draft->liveness.first[t + 1];
-    mr_role role = graph->tensors[t].role;
-    if (role == MR_INPUT || mr_role_is_persistent(role)) {
+    const struct mr_tensor *tensor = &graph->tensors[t];
+    if (tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) {
       mr_books_add(&draft->usage, 0, n, (int64_t)draft->pages[t]);
     } else if (first < last) {
       mr_books_add(&draft->usage, draft->liveness.accesses[first].op, life_end(draft, t) + 1,
@@ -57,7 +70,7 @@ static void add_gap(struct mr_draft *draft, struct mr_draft_gap gap) {
   const struct mr_liveness *host = &draft->host_liveness;
   gap.latest_release_op = gap.before_op;
   gap.earliest_fetch_op = gap.after_op + 1;
-  gap.fixed = draft->on_host[gap.tensor] && (gap.wrap || gap.final);
+  gap.fixed = gap.dead || (draft->on_host[gap.tensor] && (gap.wrap || gap.final));
   for (uint32_t turn = 0; turn <= draft->op_count; turn += draft->op_count) {
     for (uint32_t i = host->first[gap.tensor]; i < host->first[gap.tensor + 1]; i++) {
       uint32_t op = host->accesses[i].op + turn;
@@ -78,17 +91,20 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
   uint32_t first = draft->liveness.first[t];
   uint32_t last = draft->liveness.first[t + 1];
   uint32_t n = draft->op_count;
-  mr_role role = draft->program->tensors[t].role;
-  if (draft->pages[t] == 0 || role == MR_INPUT) {
+  const struct mr_tensor *tensor = &draft->program->tensors[t];
+  if (draft->pages[t] == 0 || tensor->role == MR_INPUT) {
     return;
   }
+  uint32_t birth = tensor->carried ? first + mr_draft_birth(draft, t) : UINT32_MAX;
   for (uint32_t i = first; i + 1 < last; i++) {
+    bool dead = i + 1 == birth;
     add_gap(draft, (struct mr_draft_gap){.tensor = t,
                                          .after_op = accesses[i].op,
                                          .before_op = accesses[i + 1].op,
-                                         .after_writes = accesses[i].writes});
+                                         .after_writes = accesses[i].writes,
+                                         .dead = dead});
   }
-  if (!mr_role_is_persistent(role)) {
+  if (!mr_tensor_goes_round(tensor)) {
     if (draft->on_host[t]) {
       add_gap(draft, (struct mr_draft_gap){.tensor = t,
                                            .after_op = accesses[last - 1].op,
@@ -303,7 +319,7 @@ static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
       valid[MR_DECISION_NVME] = false;
     }
     gap->written = false;
-    if (decision == MR_DECISION_KEEP) continue;
+    if (decision == MR_DECISION_KEEP || gap->dead) continue;
     gap->written = !valid[decision];
     from_home[decision] = from_home[decision] && !gap->written;
     if (from_home[decision]) {
@@ -320,7 +336,7 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
   bool nvme = false;
   for (uint32_t i = draft->first_gap[tensor]; i < draft->first_gap[tensor + 1]; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
-    if (gap->decision == MR_DECISION_KEEP) continue;
+    if (gap->decision == MR_DECISION_KEEP || gap->dead) continue;
     bool host = gap->decision == MR_DECISION_HOST;
     nvme = nvme || !host;
     if (gap->resting) continue;
@@ -363,7 +379,7 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
       valid[MR_DECISION_HOST] = false;
       valid[MR_DECISION_NVME] = false;
     }
-    if (chosen == MR_DECISION_KEEP || gap->resting) continue;
+    if (chosen == MR_DECISION_KEEP || gap->resting || gap->dead) continue;
     bool host = chosen == MR_DECISION_HOST;
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
@@ -442,7 +458,7 @@ void mr_draft_reset(struct mr_draft *draft) {
   draft->nvme_units = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     if (draft->gaps[i].fixed) {
-      decide(draft, &draft->gaps[i], MR_DECISION_HOST);
+      decide(draft, &draft->gaps[i], draft->gaps[i].dead ? MR_DRAFT_DEAD : MR_DECISION_HOST);
     }
   }
 }

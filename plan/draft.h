@@ -18,6 +18,9 @@
 #include "plan/books.h"
 #include "plan/plan.h"
 
+/* The decision for a gap in which nobody wants the bytes: the pages are free, and nothing moves. */
+#define MR_DRAFT_DEAD UINT8_MAX
+
 struct mr_draft_gap {
   mr_tensor_id tensor;
   uint32_t after_op;   /* p < op_count */
@@ -33,6 +36,7 @@ struct mr_draft_gap {
   bool wrap;
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
   bool fixed;        /* sent to the host whatever is decided, for the ops that use it there */
+  bool dead;         /* a carried tensor between its last use and its next birth: MR_DRAFT_DEAD */
   bool final;        /* only ops on the host follow: nothing is fetched */
   bool host_writes;  /* one of the ops on the host inside the gap writes the tensor */
   bool after_writes; /* the access that opens the gap changes the tensor */
@@ -91,6 +95,11 @@ static inline bool mr_link_overlaps(mr_link link) {
 /* The seconds for which a move of `bytes` takes up its link. NVMe moves overlap, so that their
  * latency holds up nobody but who waits for them. */
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
+
+/* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
+ * first that writes without reading; of others that last, none (UINT32_MAX). Counted from the
+ * tensor's first access. */
+uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id tensor);
 
 /* Everything kept, limits from the problem's budgets. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_init(struct mr_draft *draft,

@@ -135,11 +135,21 @@ static bool has_gaps(const struct teller *t, mr_tensor_id tensor) {
   if (first < t->liveness.first[tensor + 1]) {
     return !plan->instances[t->stays[first]].small;
   }
-  if (!mr_role_is_persistent(plan->program->tensors[tensor].role)) {
+  if (!mr_tensor_goes_round(&plan->program->tensors[tensor])) {
     return false;
   }
   const struct mr_home *home = &plan->homes[tensor];
   return home->tier != MR_TIER_DEVICE || !plan->instances[home->instance].small;
+}
+
+/* No gap leads to the birth of a carried tensor: nobody wants what it held before. */
+static bool leads_to_birth(const struct teller *t, mr_tensor_id tensor, uint32_t opening) {
+  const struct mr_access *accesses = t->liveness.accesses;
+  bool born_before = false;
+  for (uint32_t i = t->liveness.first[tensor]; i <= opening; i++) {
+    born_before = born_before || !accesses[i].reads;
+  }
+  return t->plan->program->tensors[tensor].carried && !accesses[opening + 1].reads && !born_before;
 }
 
 static void tell_gaps(struct teller *t) {
@@ -149,9 +159,11 @@ static void tell_gaps(struct teller *t) {
     uint32_t end = t->liveness.first[tensor + 1];
     if (!has_gaps(t, tensor)) continue;
     for (uint32_t i = first; i + 1 < end; i++) {
-      add_gap(t, i, i + 1, tensor);
+      if (!leads_to_birth(t, tensor, i)) {
+        add_gap(t, i, i + 1, tensor);
+      }
     }
-    if (!mr_role_is_persistent(program->tensors[tensor].role)) {
+    if (!mr_tensor_goes_round(&program->tensors[tensor])) {
       if (t->host_use[tensor] != MR_NO_OP) {
         add_final(t, end - 1, tensor);
       }

@@ -2,8 +2,9 @@
 /*
  * Which tensors ops on the host use there. What persists may be used on the host anywhere in the
  * step; what lives inside one step (a gradient) only by its last ops, so that it leaves the device
- * once and never comes back. Tensors that no op on the device uses are served first: they need no
- * moves at all. The host keeps a place for each, so what it has no room for stays as it was.
+ * once and never comes back; what is carried into the next step not at all. Tensors that no op on
+ * the device uses are served first: they need no moves at all. The host keeps a place for each, so
+ * what it has no room for stays as it was.
  */
 #include <stdlib.h>
 
@@ -26,7 +27,7 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
     ends_there = ends_there && (host || on_host == 0);
     on_host += host;
   }
-  if (on_host == 0 || role == MR_INPUT) {
+  if (on_host == 0 || role == MR_INPUT || graph->tensors[tensor].carried) {
     return MR_HOST_USE_NONE;
   }
   if (mr_role_is_persistent(role)) {

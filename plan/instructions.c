@@ -110,8 +110,7 @@ static void add_run(struct mr_lowering *l, uint32_t op_id, uint32_t *cursor, uin
     bool input = i < op->input_count;
     mr_tensor_id t = input ? op->inputs[i] : op->outputs[i - op->input_count];
     operands[i] = operand_at(l, op_id, t, cursor);
-    bool born = cursor[t] == 0 && !input && !mr_role_is_persistent(draft->program->tensors[t].role);
-    if (born) {
+    if (!input && cursor[t] == mr_draft_birth(draft, t)) {
       add_born(l, run, operands[i]);
     }
   }

@@ -40,7 +40,7 @@ static void add_single_stay(struct mr_lowering *l, mr_tensor_id t) {
   const struct mr_tensor *tensor = &draft->program->tensors[t];
   uint32_t first = draft->liveness.first[t];
   uint32_t last = draft->liveness.first[t + 1];
-  bool always = tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role);
+  bool always = tensor->role == MR_INPUT || mr_tensor_goes_round(tensor);
   if (!always && first == last) {
     return;
   }
@@ -101,7 +101,7 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
   uint32_t end = draft->first_gap[t + 1];
   uint32_t accesses = draft->liveness.first[t + 1] - draft->liveness.first[t];
   uint32_t first = next_evicted(draft, t, begin);
-  bool circle = mr_role_is_persistent(draft->program->tensors[t].role);
+  bool circle = mr_tensor_goes_round(&draft->program->tensors[t]);
   if (gaps[first].resting) {
     return;
   }
@@ -316,18 +316,19 @@ static void add_homes(struct mr_lowering *l) {
 static void add_gaps(struct mr_lowering *l) {
   const struct mr_draft *draft = l->draft;
   uint32_t n = draft->op_count;
-  l->plan->gap_count = draft->gap_count;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
     bool kept = gap->decision == MR_DECISION_KEEP;
-    l->plan->gaps[i] = (struct mr_gap){.tensor = gap->tensor,
-                                       .after_op = gap->after_op,
-                                       .before_op = gap->before_op % n,
-                                       .release_op = kept ? 0 : gap->release_op % n,
-                                       .fetch_op = kept ? 0 : gap->fetch_op % n,
-                                       .decision = gap->decision,
-                                       .written = gap->written,
-                                       .final = gap->final};
+    if (gap->dead) continue;
+    l->plan->gaps[l->plan->gap_count++] =
+        (struct mr_gap){.tensor = gap->tensor,
+                        .after_op = gap->after_op,
+                        .before_op = gap->before_op % n,
+                        .release_op = kept ? 0 : gap->release_op % n,
+                        .fetch_op = kept ? 0 : gap->fetch_op % n,
+                        .decision = gap->decision,
+                        .written = gap->written,
+                        .final = gap->final};
   }
 }
 

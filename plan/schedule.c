@@ -68,7 +68,7 @@ static double clock_at(const struct sweep *sweep, uint64_t op) {
 }
 
 static bool moves(const struct mr_draft_gap *gap) {
-  return gap->decision != MR_DECISION_KEEP && !gap->resting;
+  return gap->decision != MR_DECISION_KEEP && !gap->resting && !gap->dead;
 }
 
 static bool comes_back(const struct mr_draft_gap *gap) {

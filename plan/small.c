@@ -32,7 +32,7 @@ static uint64_t place_lasting(struct mr_draft *draft, struct small_items *items)
     uint32_t last = draft->liveness.first[t + 1];
     uint64_t bytes = mr_round_up(tensor->bytes, SMALL_ALIGNMENT);
     if (draft->pages[t] > 0) continue;
-    if (tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role)) {
+    if (tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) {
       draft->small_offsets[t] = base;
       base += bytes;
     } else if (first < last) {

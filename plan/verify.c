@@ -13,8 +13,9 @@
  * ordered by these clocks, within a step and from one step to the next. Content: instructions are
  * replayed in one order that the waits allow; since conflicting accesses are ordered, every other
  * order gives the same bytes. A step starts with nothing valid but the homes, and must end with the
- * homes valid again, so what holds for one step holds for all. An evaluation step is replayed too:
- * it runs the same moves but skips ops, and must leave every persistent tensor as it was.
+ * homes valid again, so what holds for one step holds for all. Steps that skip ops are replayed
+ * too: an evaluation step, which must leave every persistent tensor as it was, and those that run
+ * no deferred op or nothing else. They make the same moves.
  *
  * Instructions of the compute and copy queues run one after another. Those of the NVMe queues start
  * in order and may overlap: many are in flight, and a count stands for a finished prefix.
@@ -285,7 +286,7 @@ static mr_status replay_move(struct mr_verifier *v, const struct mr_verify_actor
     return status;
   }
   uint32_t version = place_version(v, source, tensor);
-  if (version == MR_VERIFY_UNDEFINED && v->mode == MR_STEP_TRAIN) {
+  if (version == MR_VERIFY_UNDEFINED && v->mode == MR_VERIFY_TRAIN) {
     return content_fault(v, actor, source, tensor, v->newest[tensor]);
   }
   place_fill(v, target, tensor, version);
@@ -300,7 +301,7 @@ static mr_status replay_read(struct mr_verifier *v, const struct mr_verify_actor
     status = place_access(v, actor, &place, false);
   }
   uint32_t wanted = v->versions[tensor];
-  /* What no op of an evaluation step wrote is undefined by the program itself. */
+  /* What no op wrote, of a step that skips some, is undefined by the program itself. */
   if (status == MR_OK && wanted != MR_VERIFY_UNDEFINED &&
       place_version(v, &place, tensor) != wanted) {
     status = content_fault(v, actor, &place, tensor, wanted);
@@ -352,6 +353,20 @@ static mr_status replay_op(struct mr_verifier *v, const struct mr_verify_actor *
   return status;
 }
 
+static bool runs_op(enum mr_verify_mode mode, const struct mr_op *op) {
+  switch (mode) {
+  case MR_VERIFY_FRESH:
+    return !op->deferred;
+  case MR_VERIFY_FLUSH:
+    return op->deferred;
+  case MR_VERIFY_EVALUATE:
+    return (op->flags & MR_OP_TRAIN_ONLY) == 0;
+  case MR_VERIFY_TRAIN:
+    break;
+  }
+  return true;
+}
+
 static mr_status replay_instruction(struct mr_verifier *v, const struct mr_verify_actor *actor) {
   const struct mr_instruction *instruction = actor->instruction;
   mr_status status = MR_OK;
@@ -364,9 +379,7 @@ static mr_status replay_instruction(struct mr_verifier *v, const struct mr_verif
   if (actor->queue != MR_QUEUE_COMPUTE) {
     return replay_move(v, actor);
   }
-  bool skipped =
-      v->mode == MR_STEP_EVALUATE && (v->graph->ops[actor->index].flags & MR_OP_TRAIN_ONLY) != 0;
-  return skipped ? MR_OK : replay_op(v, actor);
+  return runs_op(v->mode, &v->graph->ops[actor->index]) ? replay_op(v, actor) : MR_OK;
 }
 
 /* ---- Steps. ---- */
@@ -392,6 +405,17 @@ static mr_status owners_start(struct mr_verifier *v) {
   return MR_OK;
 }
 
+/* A carried tensor rests in its home from a training step to the step that runs deferred ops. */
+static bool home_starts(const struct mr_verifier *v, mr_tensor_id t) {
+  bool pending = v->mode == MR_VERIFY_TRAIN || v->mode == MR_VERIFY_FLUSH;
+  return mr_verify_has_home(v, t) && (pending || !v->graph->tensors[t].carried);
+}
+
+static bool home_ends(const struct mr_verifier *v, mr_tensor_id t) {
+  bool trains = v->mode == MR_VERIFY_TRAIN || v->mode == MR_VERIFY_FRESH;
+  return mr_verify_has_home(v, t) && (trains || !v->graph->tensors[t].carried);
+}
+
 /*
  * Only homes are valid when a step starts: the client may have written any of them, so each gets a
  * new version, and copies elsewhere are worth nothing.
@@ -402,7 +426,7 @@ static void contents_start(struct mr_verifier *v) {
   }
   for (mr_tensor_id t = 0; t < v->graph->tensor_count; t++) {
     v->versions[t] = MR_VERIFY_UNDEFINED;
-    if (mr_verify_has_home(v, t)) {
+    if (home_starts(v, t)) {
       struct mr_verify_place place = home_place(v, t);
       v->versions[t] = ++v->newest[t];
       place_fill(v, &place, t, v->versions[t]);
@@ -411,8 +435,14 @@ static void contents_start(struct mr_verifier *v) {
 }
 
 static mr_status contents_end(const struct mr_verifier *v) {
+  static const char *const steps[] = {
+      [MR_VERIFY_TRAIN] = "a training",
+      [MR_VERIFY_FRESH] = "a first",
+      [MR_VERIFY_FLUSH] = "a flushing",
+      [MR_VERIFY_EVALUATE] = "an evaluation",
+  };
   for (mr_tensor_id t = 0; t < v->graph->tensor_count; t++) {
-    if (!mr_verify_has_home(v, t)) {
+    if (!home_ends(v, t)) {
       continue;
     }
     struct mr_verify_place place = home_place(v, t);
@@ -420,9 +450,8 @@ static mr_status contents_end(const struct mr_verifier *v) {
     if (found != v->versions[t]) {
       return mr_verify_plan_fault("after %s step the home of %s (tier %d) holds version %u of it, "
                                   "not the last one, %u",
-                                  v->mode == MR_STEP_TRAIN ? "a training" : "an evaluation",
-                                  mr_verify_tensor_name(v, t), (int)v->plan->homes[t].tier, found,
-                                  v->versions[t]);
+                                  steps[v->mode], mr_verify_tensor_name(v, t),
+                                  (int)v->plan->homes[t].tier, found, v->versions[t]);
     }
     for (uint32_t k = 0; v->plan->homes[t].tier == MR_TIER_DEVICE && k < place.count; k++) {
       uint32_t owner = v->locations[place_location(&place, k)].owner;
@@ -435,7 +464,7 @@ static mr_status contents_end(const struct mr_verifier *v) {
   return MR_OK;
 }
 
-static mr_status replay_step(struct mr_verifier *v, uint32_t step, mr_step_mode mode) {
+static mr_status replay_step(struct mr_verifier *v, uint32_t step, enum mr_verify_mode mode) {
   v->mode = mode;
   v->ordered = step < MR_VERIFY_STEPS;
   contents_start(v);
@@ -449,15 +478,28 @@ static mr_status replay_step(struct mr_verifier *v, uint32_t step, mr_step_mode 
   return contents_end(v);
 }
 
+static bool defers(const struct mr_graph *graph) {
+  bool any = false;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    any = any || graph->ops[k].deferred;
+  }
+  return any;
+}
+
 static mr_status replay(struct mr_verifier *v) {
+  static const enum mr_verify_mode partial[] = {MR_VERIFY_FRESH, MR_VERIFY_FLUSH,
+                                                MR_VERIFY_EVALUATE};
   mr_status status = mr_verify_order(v);
   if (status == MR_OK) {
     status = owners_start(v);
   }
   for (uint32_t step = 0; status == MR_OK && step < MR_VERIFY_STEPS; step++) {
-    status = replay_step(v, step, MR_STEP_TRAIN);
+    status = replay_step(v, step, MR_VERIFY_TRAIN);
   }
-  return status == MR_OK ? replay_step(v, MR_VERIFY_STEPS, MR_STEP_EVALUATE) : status;
+  for (uint32_t i = defers(v->graph) ? 0 : 2; status == MR_OK && i < MR_COUNT_OF(partial); i++) {
+    status = replay_step(v, MR_VERIFY_STEPS, partial[i]);
+  }
+  return status;
 }
 
 /* ---- Memory, and the front door. ---- */

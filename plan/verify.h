@@ -33,6 +33,14 @@ struct mr_verify_place {
   uint32_t count;
 };
 
+/* What a step runs of the program. */
+enum mr_verify_mode {
+  MR_VERIFY_TRAIN,    /* every op */
+  MR_VERIFY_FRESH,    /* the step before left nothing to do: no deferred op */
+  MR_VERIFY_FLUSH,    /* deferred ops alone */
+  MR_VERIFY_EVALUATE, /* no op with MR_OP_TRAIN_ONLY */
+};
+
 /* One instruction while it is replayed. */
 struct mr_verify_actor {
   uint32_t step, queue, index;
@@ -61,7 +69,7 @@ struct mr_verifier {
   uint32_t order_count;
   uint32_t queue_base[MR_QUEUE_COUNT]; /* number of instructions on the queues before */
   uint32_t (*clocks)[MR_QUEUE_COUNT];  /* [step * order_count + queue_base + index] */
-  mr_step_mode mode;
+  enum mr_verify_mode mode;
   bool ordered; /* check the order of accesses in this replay */
 };
 
@@ -72,7 +80,7 @@ const char *mr_verify_tensor_name(const struct mr_verifier *v, mr_tensor_id tens
 /* True where op k lies in the instance's stay. */
 bool mr_verify_covers(const struct mr_instance *instance, uint32_t k);
 
-/* Inputs, parameters and states rest somewhere between steps. */
+/* Inputs, parameters and states rest somewhere between steps, and so do carried tensors. */
 bool mr_verify_has_home(const struct mr_verifier *v, mr_tensor_id tensor);
 
 /* Log a fault of the plan as a whole, or of one instruction; MR_CORRUPT. */

@@ -249,8 +249,9 @@ static mr_status check_extents(const struct mr_verifier *v) {
 }
 
 bool mr_verify_has_home(const struct mr_verifier *v, mr_tensor_id tensor) {
-  mr_role role = v->graph->tensors[tensor].role;
-  return role == MR_INPUT || mr_role_is_persistent(role);
+  const struct mr_tensor *told = &v->graph->tensors[tensor];
+  return told->role == MR_INPUT || told->role == MR_PARAMETER || told->role == MR_STATE ||
+         told->carried;
 }
 
 /* A home exists, is of its tensor and reaches round the end of the step. */

@@ -333,7 +333,7 @@ static bool rests_on_device(const struct mr_program_plan *plan, uint32_t number)
     return false;
   }
   const struct mr_home *home = &plan->homes[instance->tensor];
-  return mr_role_is_persistent(plan->program->tensors[instance->tensor].role) &&
+  return mr_tensor_goes_round(&plan->program->tensors[instance->tensor]) &&
          home->tier == MR_TIER_DEVICE && home->instance == number;
 }
 

@@ -54,6 +54,25 @@ static struct mr_graph *rewritten(struct mr_graph *graph, const double *seconds,
   return program;
 }
 
+/* The program with its updates in the next step, where they may run there. */
+static struct mr_graph *deferred(struct mr_graph *graph) {
+  struct mr_graph *program = NULL;
+  assert_int_equal(mr_graph_defer(graph, &program), MR_OK);
+  if (program == NULL) {
+    return graph;
+  }
+  mr_graph_destroy(graph);
+  return program;
+}
+
+static bool has_deferred(const struct mr_graph *graph) {
+  bool any = false;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    any = any || graph->ops[k].deferred;
+  }
+  return any;
+}
+
 static double *seconds_draw(const struct mr_graph *graph, struct mr_random *random) {
   double *seconds = mr_allocate(graph->op_count, sizeof *seconds);
   for (mr_op_id k = 0; k < graph->op_count; k++) {
@@ -93,6 +112,9 @@ static struct drawn plan_draw(uint64_t seed, const struct model_options *options
     free(d.seconds);
     d.seconds = seconds_draw(d.graph, &random);
   }
+  if (mr_random_below(&random, 2) == 0) {
+    d.graph = deferred(d.graph);
+  }
   d.problem = (struct mr_plan_problem){
       .program = d.graph,
       .op_seconds = d.seconds,
@@ -118,6 +140,7 @@ static void plans_are_right(void **state) {
   (void)state;
   uint32_t fitting = 0;
   uint32_t on_host = 0;
+  uint32_t deferring = 0;
   uint64_t moves = 0;
   mr_log_configure(quiet, NULL, MR_LOG_ERROR);
   for (uint64_t seed = 1; seed <= PLAIN_ROUNDS; seed++) {
@@ -128,6 +151,7 @@ static void plans_are_right(void **state) {
     if (d.plan->fits) {
       fitting++;
       on_host += d.plan->host_op_count > 0;
+      deferring += has_deferred(d.graph);
       for (uint32_t queue = 1; queue < MR_QUEUE_COUNT; queue++) {
         moves += d.plan->instruction_count[queue];
       }
@@ -141,9 +165,10 @@ static void plans_are_right(void **state) {
     drawn_free(&d);
   }
   mr_log_configure(NULL, NULL, MR_LOG_INFO);
-  print_message("%u plans of %u fit, %u with ops on the host, %llu moves\n", fitting, PLAIN_ROUNDS,
-                on_host, (unsigned long long)moves);
-  assert_true(fitting > PLAIN_ROUNDS / 2 && moves > 10ull * fitting && on_host > fitting / 10);
+  print_message("%u plans of %u fit, %u with ops on the host, %u with deferred ops, %llu moves\n",
+                fitting, PLAIN_ROUNDS, on_host, deferring, (unsigned long long)moves);
+  assert_true(fitting > PLAIN_ROUNDS / 2 && moves > 10ull * fitting && on_host > fitting / 10 &&
+              deferring > fitting / 10);
 }
 
 static void mutants_are_refused(void **state) {
