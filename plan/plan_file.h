@@ -15,7 +15,7 @@
 
 #include "plan/plan.h"
 
-#define MR_PLAN_FILE_VERSION   1u
+#define MR_PLAN_FILE_VERSION   2u
 #define MR_PLAN_FILE_MAX_BYTES (512u << 20)
 #define MR_PLAN_MACHINE_BYTES  160u
 
@@ -27,6 +27,7 @@ struct mr_plan_header {
   uint64_t footprint_bytes; /* of the client's graph; told, never used */
   mr_op_id *again;          /* ops of the client's graph that run twice, ascending */
   uint32_t again_count;
+  bool deferred; /* updates run in the next step: mr_graph_defer */
 };
 
 /* The text of a plan that fits; the caller frees it with free(). MR_NO_MEMORY. */
@@ -45,10 +46,10 @@ void mr_plan_file_close(struct mr_plan_file *file);
 const struct mr_plan_header *mr_plan_file_header(const struct mr_plan_file *file);
 
 /*
- * The plan, for problem->program with header->again applied and under the problem's budgets and
- * rates; verified and simulated. bound_seconds and footprint_bytes are the caller's to fill in.
- * MR_DOES_NOT_FIT: it needs more of a tier than the problem's budget; MR_CORRUPT: logged both;
- * MR_NO_MEMORY.
+ * The plan, for problem->program with header->again and deferred applied and under the problem's
+ * budgets and rates; verified and simulated. bound_seconds and footprint_bytes are the caller's to
+ * fill in. MR_DOES_NOT_FIT: it needs more of a tier than the problem's budget; MR_CORRUPT: logged
+ * both; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_plan_file_read(const struct mr_plan_file *file,
                                             const struct mr_plan_problem *problem,

@@ -134,6 +134,11 @@ static mr_status read_header(struct mr_plan_file *file) {
       file->page_bytes == 0) {
     return mr_plan_text_refuse(file, "footprint_bytes or page_bytes is missing or out of range");
   }
+  const json_t *deferred = json_object_get(file->root, "deferred");
+  if (!json_is_boolean(deferred)) {
+    return mr_plan_text_refuse(file, "deferred: true or false is wanted");
+  }
+  header->deferred = json_is_true(deferred);
   mr_status status = read_job(file);
   return status == MR_OK ? read_again(file) : status;
 }

@@ -178,8 +178,11 @@ static mr_status perform(struct access *access) {
   if (access->bytes == 0) {
     return MR_OK;
   }
-  if (needs_drain(access)) {
-    status = mr_run_sync(run);
+  if (mr_run_is_pending(run, access->tensor, access->from != NULL)) {
+    status = mr_run_flush(run);
+  }
+  if (status == MR_OK && needs_drain(access)) {
+    status = mr_run_drain(run);
   }
   if (status != MR_OK) {
     return status;

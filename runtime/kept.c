@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "plan/plan_file.h"
-#include "recompute/recompute.h"
 #include "runtime/planning.h"
 
 static const char *machine_name(const struct mr_plan *plan) {
@@ -40,7 +39,8 @@ static mr_status list_again(const struct mr_plan *plan, struct mr_plan_header *h
 }
 
 static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
-  struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes};
+  struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes,
+                                  .deferred = plan->deferred_op_count > 0};
   snprintf(header.machine, sizeof header.machine, "%s", machine_name(plan));
   mr_graph_digest(plan->graph, &header.job);
   memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
@@ -166,14 +166,12 @@ static void take_budgets(struct mr_settings *settings, const uint64_t *of_file) 
 
 /* The program that the plan is of, and what its ops take. */
 static mr_status make_program(struct mr_plan *plan, const struct mr_plan_header *header) {
-  mr_status status = MR_OK;
-  plan->problem.program = plan->graph;
-  if (header->again_count > 0) {
-    status = mr_recompute_repeat(plan->graph, header->again, header->again_count, &plan->rewritten);
-    plan->problem.program = plan->rewritten;
-  }
+  mr_status status = mr_planning_rewrite(plan, header->again, header->again_count, header->deferred,
+                                         &plan->rewritten);
+  plan->problem.program = plan->rewritten != NULL ? plan->rewritten : plan->graph;
   if (status == MR_INVALID) {
-    mr_log(MR_LOG_ERROR, "plan %s: again: names an op that may not run twice",
+    mr_log(MR_LOG_ERROR,
+           "plan %s: again: names an op that may not run twice, or deferred: no update can be",
            plan->settings.plan_path);
     return MR_CORRUPT;
   }
@@ -181,22 +179,6 @@ static mr_status make_program(struct mr_plan *plan, const struct mr_plan_header 
     status = mr_planning_estimate(plan, plan->problem.program, &plan->op_seconds);
     plan->problem.op_seconds = plan->op_seconds;
   }
-  return status;
-}
-
-/* The bound of the job, as planning would have told it: for the client's graph, and whatever of it
- * is recomputed. */
-static mr_status find_bound(struct mr_plan *plan) {
-  struct mr_plan_problem problem = plan->problem;
-  double *op_seconds = NULL;
-  problem.program = plan->graph;
-  problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
-  mr_status status = mr_planning_estimate(plan, plan->graph, &op_seconds);
-  if (status == MR_OK) {
-    problem.op_seconds = op_seconds;
-    status = mr_program_plan_bound(&problem, &plan->bound_seconds);
-  }
-  free(op_seconds);
   return status;
 }
 
@@ -214,7 +196,7 @@ static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file
   mr_planning_fill_problem(plan, nvme);
   status = make_program(plan, header);
   if (status == MR_OK) {
-    status = find_bound(plan);
+    status = mr_planning_find_bound(plan);
   }
   if (status == MR_OK) {
     status = mr_plan_file_read(file, &plan->problem, &plan->layout);

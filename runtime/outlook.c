@@ -48,12 +48,12 @@ void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool 
   sum->samples++;
 }
 
-void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_step_report *report) {
+void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) {
   struct mr_outlook *outlook = &run->outlook;
   if (outlook->load_mark.processors == 0) {
     mr_load_take(&outlook->load_mark);
   }
-  if (mode != MR_STEP_TRAIN || run->step_index <= run->plan_base + 1) {
+  if (atomic_load(&run->round) != MR_ROUND_TRAIN || run->step_index <= run->plan_base + 1) {
     return;
   }
   outlook->step_seconds[outlook->step_count++ % MR_OUTLOOK_STEPS] = report->seconds;

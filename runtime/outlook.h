@@ -52,8 +52,9 @@ void mr_outlook_restart(struct mr_outlook *outlook);
 /* Adds what an op took, beside a busy link or not. */
 void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded);
 
-/* Adds a step. */
-void mr_outlook_record(struct mr_run *run, mr_step_mode mode, const struct mr_step_report *report);
+/* Adds a step, where it is one of those that the forecast is of: a training step that runs all of
+ * the plan's ops. */
+void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report);
 
 /* The median step; 0 where none was measured. */
 double mr_outlook_median_seconds(const struct mr_outlook *outlook);

@@ -139,6 +139,28 @@ static void add_finalist(struct search *search, struct candidate *candidate) {
   search->finalist_count++;
 }
 
+/* Plans a program without search, and puts it among the finalists or ends it. */
+static mr_status try_program(struct search *search, struct candidate *candidate,
+                             double *seconds_out) {
+  mr_status status = mr_planning_estimate(search->plan, candidate->program, &candidate->op_seconds);
+  if (status == MR_OK) {
+    status = make_layout(search, candidate, 0, 0, &candidate->layout);
+  }
+  search->tried++;
+  if (status != MR_OK) {
+    candidate_fini(candidate);
+    return status;
+  }
+  if (candidate->program == search->plan->graph) {
+    search->plan->footprint_bytes = candidate->layout->footprint_bytes;
+  }
+  *seconds_out = candidate->layout->fits ? candidate->layout->step_seconds : INFINITY;
+  mr_log(MR_LOG_DEBUG, "candidate %u: %.4f s, %llu bytes moved", search->tried, *seconds_out,
+         (unsigned long long)mr_program_plan_moved_bytes(candidate->layout));
+  add_finalist(search, candidate);
+  return MR_OK;
+}
+
 /* Plans the graph with the blocks of path->selected run again (NULL: none), without search. */
 static mr_status try_selected(struct search *search, const struct mr_path *path,
                               double *seconds_out) {
@@ -149,27 +171,7 @@ static mr_status try_selected(struct search *search, const struct mr_path *path,
         mr_recompute_apply(path->menu, search->plan->graph, path->selected, &candidate.rewritten);
     candidate.program = candidate.rewritten;
   }
-  if (status == MR_OK) {
-    status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
-  }
-  if (status == MR_OK) {
-    status = make_layout(search, &candidate, 0, 0, &candidate.layout);
-  }
-  search->tried++;
-  if (status != MR_OK) {
-    candidate_fini(&candidate);
-    return status;
-  }
-  if (path == NULL) {
-    search->plan->footprint_bytes = candidate.layout->footprint_bytes;
-    search->plan->bound_seconds = candidate.layout->bound_seconds;
-  }
-  *seconds_out = candidate.layout->fits ? candidate.layout->step_seconds : INFINITY;
-  mr_log(MR_LOG_DEBUG, "candidate %u: again %.4f s, %.4f s, %llu bytes moved", search->tried,
-         path != NULL ? path->again_seconds : 0, *seconds_out,
-         (unsigned long long)mr_program_plan_moved_bytes(candidate.layout));
-  add_finalist(search, &candidate);
-  return MR_OK;
+  return status == MR_OK ? try_program(search, &candidate, seconds_out) : status;
 }
 
 /* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
@@ -292,6 +294,73 @@ static mr_status open_menu(struct search *search) {
   return mr_path_init(&search->path, &search->menu, false);
 }
 
+/* What fits at all, and the smallest budget that would do, do not depend on updates. */
+static bool wants_deferred(const struct search *search) {
+  const struct mr_plan *plan = search->plan;
+  if (!search->finalists[0].layout->fits || plan->settings.defer == MR_DEFER_NEVER) {
+    return false;
+  }
+  bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
+  return plan->settings.defer == MR_DEFER_ALWAYS || (searched && !settled(search));
+}
+
+/* Plans the programs, which are handed over. */
+static mr_status try_programs(struct search *search, struct mr_graph **programs, uint32_t count) {
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < count; i++) {
+    struct candidate candidate = {.program = programs[i], .rewritten = programs[i]};
+    double seconds = 0;
+    if (status == MR_OK && programs[i] != NULL) {
+      status = try_program(search, &candidate, &seconds);
+    } else {
+      mr_graph_destroy(programs[i]);
+    }
+  }
+  return status;
+}
+
+static void drop_finalists(struct search *search) {
+  while (search->finalist_count > 0) {
+    candidate_fini(&search->finalists[--search->finalist_count]);
+  }
+}
+
+/* The same instead of what was found so far, unless none of them fits. */
+static mr_status try_programs_alone(struct search *search, struct mr_graph **programs,
+                                    uint32_t count) {
+  struct search before = *search;
+  memset(search->finalists, 0, sizeof search->finalists);
+  search->finalist_count = 0;
+  mr_status status = try_programs(search, programs, count);
+  if (search->finalist_count > 0 && search->finalists[0].layout->fits) {
+    drop_finalists(&before);
+    return status;
+  }
+  drop_finalists(search);
+  memcpy(search->finalists, before.finalists, sizeof search->finalists);
+  search->finalist_count = before.finalist_count;
+  return status;
+}
+
+/* The finalists again, with their updates deferred into the next step. */
+static mr_status try_deferred(struct search *search) {
+  struct mr_graph *programs[FINALISTS] = {NULL};
+  uint32_t count = search->finalist_count;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    status = mr_graph_defer(search->finalists[i].program, &programs[i]);
+  }
+  if (status != MR_OK) {
+    for (uint32_t i = 0; i < count; i++) {
+      mr_graph_destroy(programs[i]);
+    }
+    return status;
+  }
+  bool alone = search->plan->settings.defer == MR_DEFER_ALWAYS;
+  return alone ? try_programs_alone(search, programs, count)
+               : try_programs(search, programs, count);
+}
+
 static mr_status try_candidates(struct search *search) {
   mr_recompute mode = search->plan->settings.recompute;
   search->plan->problem.bound_any_recompute = mode != MR_RECOMPUTE_NONE;
@@ -318,6 +387,7 @@ void mr_planning_sum_clones(struct mr_plan *plan) {
   const struct mr_graph *program = plan->problem.program;
   for (uint32_t k = 0; k < program->op_count; k++) {
     const struct mr_op *op = &program->ops[k];
+    plan->deferred_op_count += op->deferred;
     if (op->clone_of == MR_NO_OP) {
       continue;
     }
@@ -391,7 +461,13 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   struct search search = {.plan = plan};
   take_pages(&search);
   double start = mr_clock_seconds();
-  mr_status status = try_candidates(&search);
+  mr_status status = mr_planning_find_bound(plan);
+  if (status == MR_OK) {
+    status = try_candidates(&search);
+  }
+  if (status == MR_OK && wants_deferred(&search)) {
+    status = try_deferred(&search);
+  }
   if (status == MR_OK && plan->problem.policy == MR_POLICY_SEARCHED) {
     status = search_finalists(&search);
   }

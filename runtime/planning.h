@@ -27,6 +27,19 @@ MR_CHECK_RESULT mr_status mr_planning_estimate(const struct mr_plan *plan,
                                                double **op_seconds_out);
 void mr_planning_sum_clones(struct mr_plan *plan);
 
+/*
+ * The program in which the ops `again` of the plan's graph run twice and, where `deferred`, updates
+ * run in the next step. *program_out is NULL where that is the graph itself. MR_INVALID (nothing is
+ * logged): an op may not run twice, or no update may be deferred; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
+                                              uint32_t again_count, bool deferred,
+                                              struct mr_graph **program_out);
+
+/* Fills in plan->bound_seconds, under plan->problem's budgets and rates: no plan of the graph, with
+ * any recompute allowed and updates deferred or not, is faster. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_planning_find_bound(struct mr_plan *plan);
+
 /* How many budgets of the ladder are affordable for a finalist of this graph; fewer for long
  * programs. */
 uint32_t mr_planning_budgets(const struct mr_graph *graph);

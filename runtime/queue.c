@@ -232,6 +232,24 @@ static bool start_move(struct mr_queue *queue, uint32_t index, uint64_t step) {
   return true;
 }
 
+/* A flush moves what its ops use and what must be in its home afterwards: nothing else has a value
+ * between steps. Streams and rings keep their books by what they do, so they move all the same. */
+static bool passes_over(const struct mr_queue *queue, const struct mr_instruction *instruction) {
+  const struct mr_program_plan *layout = queue->run->layout;
+  mr_tensor_id tensor = layout->instances[instruction->instance].tensor;
+  return atomic_load(&queue->run->round) == MR_ROUND_FLUSH && queue->stream == NULL &&
+         queue->ring == NULL && !mr_tensor_goes_round(&layout->program->tensors[tensor]);
+}
+
+/* Moves nothing, and counts as done. */
+static void pass_over(struct mr_queue *queue, uint32_t index) {
+  if (queue->transfers == NULL) {
+    mr_counter_add(&queue->done, 1);
+  } else {
+    mr_transfer_pass(queue, index);
+  }
+}
+
 static bool run_step(struct mr_queue *queue, uint64_t step) {
   for (uint32_t i = 0; i < queue->count; i++) {
     const struct mr_instruction *instruction = &queue->instructions[i];
@@ -243,7 +261,9 @@ static bool run_step(struct mr_queue *queue, uint64_t step) {
       mr_run_fail(queue->run, status);
       return false;
     }
-    if (!start_move(queue, i, step)) {
+    if (passes_over(queue, instruction)) {
+      pass_over(queue, i);
+    } else if (!start_move(queue, i, step)) {
       return false;
     }
   }
@@ -277,6 +297,7 @@ void mr_queues_init(struct mr_run *run) {
 
 mr_status mr_queues_load(struct mr_run *run) {
   mr_counter_init(&run->steps, 0);
+  run->round_count = 0;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     struct mr_queue *queue = &run->queues[q];
     queue->count = run->layout->instruction_count[q];
@@ -359,7 +380,7 @@ void mr_queues_fini(struct mr_run *run) {
   pthread_mutex_destroy(&run->status_lock);
 }
 
-mr_status mr_run_sync(struct mr_run *run) {
+mr_status mr_run_drain(struct mr_run *run) {
   static const struct mr_instruction last = {.instance = MR_NO_INSTANCE};
   uint32_t steps = mr_counter_load(&run->steps);
   for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {

@@ -30,6 +30,14 @@
  * Evaluation steps do the same moves and leave out the ops that only train. What those would have
  * written is garbage then, which moves around and is never looked at.
  *
+ * Deferred updates. Where the plan's program runs updates at the start of the next step
+ * (mr_graph_defer), a training step leaves them *pending*, and what they need in the homes of
+ * parameters, states and carried tensors. The next training step runs them; before anybody looks at
+ * what they write, or writes what they read (the client, an evaluation step, another plan,
+ * mr_run_sync), a *flush* does: a round of the queues that runs these ops alone. A training step
+ * with nothing pending leaves them out. Each round makes the plan's moves, save that a flush passes
+ * over those of tensors that hold nothing between steps.
+ *
  * Figures, two-core virtual machine, kernel 6.18, others working beside: planning gpt2-xl (2,145
  * ops) takes 50 to 100 ms for a recompute candidate that is planned without search, of which 13 are
  * tried, and 0.3 s for each of the best that is searched; filling the tiers 140 ms per GiB (two
@@ -107,6 +115,7 @@ struct mr_settings {
   bool check_plan;
   mr_policy policy;
   mr_replan replan;
+  mr_defer defer;
 };
 
 /* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path
@@ -123,6 +132,14 @@ uint64_t mr_budget_available_bytes(void);
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,
                                             const struct mr_options *options);
 
+/* Which ops a round of the queues runs. */
+enum mr_round {
+  MR_ROUND_TRAIN = 0, /* all */
+  MR_ROUND_FRESH,     /* all but deferred ones: nothing is pending */
+  MR_ROUND_FLUSH,     /* deferred ones alone */
+  MR_ROUND_EVALUATE,  /* those without MR_OP_TRAIN_ONLY */
+};
+
 struct mr_plan {
   const struct mr_graph *graph; /* the client's */
   struct mr_graph *rewritten;   /* NULL: the program is the graph */
@@ -136,6 +153,7 @@ struct mr_plan {
   uint64_t recomputed_bytes;
   uint32_t recomputed_op_count;
   double recomputed_seconds;
+  uint32_t deferred_op_count; /* ops that run in the next step */
   struct mr_store_rates nvme; /* as the probe found them */
 };
 
@@ -218,13 +236,16 @@ struct mr_run {
   struct mr_queue queues[MR_QUEUE_COUNT];
   struct mr_counter steps; /* begun */
   uint64_t step_index;     /* of the step in progress or last */
+  uint64_t round_count;    /* of the queues under the present plan: steps and flushes */
+  _Atomic int round;       /* enum mr_round: in progress or last */
+  bool pending;            /* the last training step left deferred ops to run */
+  double flush_seconds;    /* of flushes since the last training step */
   uint64_t plan_base;      /* steps before the present plan's first */
   uint32_t review_count;
   uint32_t replan_count;
   uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */
   double replan_before_seconds; /* the former plan's forecast by the same rates */
   _Atomic uint64_t forecast_ns; /* the present plan's step */
-  _Atomic int mode;
   _Atomic bool stop;
   pthread_mutex_t status_lock;
   mr_status status; /* the first failure */
@@ -294,11 +315,18 @@ void mr_queues_init(struct mr_run *run);
 /* Takes the instructions of run->layout, with counters at 0; threads rest. */
 MR_CHECK_RESULT mr_status mr_queues_load(struct mr_run *run);
 MR_CHECK_RESULT mr_status mr_queues_start(struct mr_run *run);
-/* Joins the threads between two steps, after mr_run_sync; load and start go on. */
+/* Joins the threads between two steps, after mr_run_drain; load and start go on. */
 void mr_queues_rest(struct mr_run *run);
 /* Stops and joins; the store is still there. */
 void mr_queues_stop(struct mr_run *run);
 void mr_queues_fini(struct mr_run *run);
+
+/* Runs what is pending, between two steps; a failure is the run's. */
+MR_CHECK_RESULT mr_status mr_run_flush(struct mr_run *run);
+/* Whether pending ops write the tensor, or (`any`) read it. */
+bool mr_run_is_pending(const struct mr_run *run, mr_tensor_id tensor, bool any);
+/* Waits until the links are through with what the steps so far gave them; as mr_run_sync else. */
+MR_CHECK_RESULT mr_status mr_run_drain(struct mr_run *run);
 
 /* Whether a link moves bytes right now. */
 bool mr_queues_busy(struct mr_run *run);
@@ -318,6 +346,8 @@ bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruct
 /* Binds what the instruction is the first to touch. */
 MR_CHECK_RESULT mr_status mr_queue_bind(struct mr_queue *queue,
                                         const struct mr_instruction *instruction);
+/* Passes over a transfer that a flush has no use for. */
+void mr_transfer_pass(struct mr_queue *queue, uint32_t index);
 /* Submits one transfer of the NVMe queues; true where the run goes on. */
 bool mr_transfer_issue(struct mr_queue *queue, uint32_t index, uint64_t step);
 /* Compute waits until `target` transfers have finished: they go first from now on. */
@@ -337,13 +367,13 @@ bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t
                       uint32_t target, const struct mr_instruction *instruction);
 /* Enqueue a copy, and an op. */
 bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruction);
-MR_CHECK_RESULT mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode);
+MR_CHECK_RESULT mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id);
 /* Waits for the end of the last op of a step. */
 MR_CHECK_RESULT mr_status mr_stream_drain(struct mr_run *run);
 
 /* What the callback of an op gets, but for the stream; whether an evaluation leaves the op out. */
-struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id, mr_step_mode mode);
-bool mr_run_skips(const struct mr_run *run, mr_op_id id, mr_step_mode mode);
+struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id);
+bool mr_run_skips(const struct mr_run *run, mr_op_id id);
 /* Adds what an op took to what the steps show. */
 void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded);
 

@@ -61,8 +61,8 @@ static mr_status check(const struct mr_options *options) {
   if ((unsigned)options->offload > MR_OFFLOAD_AUTO ||
       (unsigned)options->recompute > MR_RECOMPUTE_FULL ||
       (unsigned)options->io_engine > MR_IO_PREAD || (unsigned)options->policy > MR_POLICY_LRU ||
-      (unsigned)options->replan > MR_REPLAN_ALWAYS) {
-    return refuse("an unknown offload mode, recompute mode, I/O engine, policy or replan mode");
+      (unsigned)options->replan > MR_REPLAN_ALWAYS || (unsigned)options->defer > MR_DEFER_ALWAYS) {
+    return refuse("an unknown offload, recompute, replan or defer mode, I/O engine or policy");
   }
   if (mr_device_find(options->device) == NULL) {
     return refuse("an unknown device");
@@ -195,6 +195,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->host = offload != MR_OFFLOAD_NONE;
   settings->offload_nvme = offload == MR_OFFLOAD_NVME;
   settings->recompute = options->recompute;
+  settings->defer = options->defer;
   settings->io_engine = options->io_engine;
   settings->io_timeout_seconds = options->io_timeout_seconds;
   settings->threads = options->threads == 0 ? usable_processors() : options->threads;

@@ -27,12 +27,22 @@ struct account {
   uint64_t bind_ns;
 };
 
-bool mr_run_skips(const struct mr_run *run, mr_op_id id, mr_step_mode mode) {
-  uint32_t flags = run->layout->program->ops[id].flags;
-  return mode == MR_STEP_EVALUATE && (flags & MR_OP_TRAIN_ONLY) != 0;
+bool mr_run_skips(const struct mr_run *run, mr_op_id id) {
+  const struct mr_op *op = &run->layout->program->ops[id];
+  switch ((enum mr_round)atomic_load(&run->round)) {
+  case MR_ROUND_FRESH:
+    return op->deferred;
+  case MR_ROUND_FLUSH:
+    return !op->deferred;
+  case MR_ROUND_EVALUATE:
+    return (op->flags & MR_OP_TRAIN_ONLY) != 0;
+  case MR_ROUND_TRAIN:
+    break;
+  }
+  return false;
 }
 
-struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id, mr_step_mode mode) {
+struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id) {
   const struct mr_op *op = &run->layout->program->ops[id];
   void **operands = &run->operands[run->layout->first_operand[id]];
   return (struct mr_op_call){
@@ -41,24 +51,23 @@ struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id, mr_step_mode mode
       .outputs = operands + op->input_count,
       .scratch = operands[op->input_count + op->output_count],
       .team = run->team,
-      .mode = mode,
+      .mode = atomic_load(&run->round) == MR_ROUND_EVALUATE ? MR_STEP_EVALUATE : MR_STEP_TRAIN,
   };
 }
 
 /* A plan's first step warms libraries and caches up; it teaches nothing. */
 void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded) {
-  if (atomic_load(&run->mode) == MR_STEP_TRAIN && run->step_index > run->plan_base + 1) {
+  if (atomic_load(&run->round) == MR_ROUND_TRAIN && run->step_index > run->plan_base + 1) {
     mr_outlook_record_op(run, id, seconds, crowded);
   }
 }
 
-static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
-                        struct account *account) {
+static mr_status run_op(struct mr_run *run, mr_op_id id, struct account *account) {
   const struct mr_op *op = &run->layout->program->ops[id];
-  if (mr_run_skips(run, id, mode)) {
+  if (mr_run_skips(run, id)) {
     return MR_OK;
   }
-  struct mr_op_call call = mr_run_call(run, id, mode);
+  struct mr_op_call call = mr_run_call(run, id);
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   mr_taken_count_op(run, id);
   bool crowded = mr_queues_busy(run);
@@ -73,9 +82,9 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode,
   return status;
 }
 
-static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct account *account) {
+static mr_status run_compute(struct mr_run *run, struct account *account) {
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
-  uint64_t step = run->step_index - 1 - run->plan_base;
+  uint64_t step = run->round_count - 1;
   for (uint32_t k = 0; k < queue->count; k++) {
     const struct mr_instruction *instruction = &queue->instructions[k];
     uint64_t start_ns = mr_clock_ns();
@@ -87,8 +96,8 @@ static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct accou
     mr_status status = mr_queue_bind(queue, instruction);
     account->bind_ns += mr_clock_ns() - ready_ns;
     if (status == MR_OK) {
-      status = queue->stream != NULL ? mr_stream_run_op(run, instruction->op, mode)
-                                     : run_op(run, instruction->op, mode, account);
+      status = queue->stream != NULL ? mr_stream_run_op(run, instruction->op)
+                                     : run_op(run, instruction->op, account);
     }
     if (status != MR_OK) {
       return status;
@@ -100,13 +109,13 @@ static mr_status run_compute(struct mr_run *run, mr_step_mode mode, struct accou
 
 /* Compute with a stream: the thread enters the device, runs ahead and waits for the end; then what
  * the stream did not work was spent waiting. */
-static mr_status run_stream(struct mr_run *run, mr_step_mode mode, struct account *account) {
+static mr_status run_stream(struct mr_run *run, struct account *account) {
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   uint64_t start_ns = mr_clock_ns();
   uint64_t busy_ns = atomic_load(&queue->busy_ns);
   mr_status status = run->device_ops->enter(run->device);
   if (status == MR_OK) {
-    status = run_compute(run, mode, account);
+    status = run_compute(run, account);
   }
   if (status == MR_OK) {
     status = mr_stream_drain(run);
@@ -136,8 +145,21 @@ static void hand_out(const struct mr_step_report *report, struct mr_step_report 
   report_out->size_bytes = bytes;
 }
 
-static void report_step(struct mr_run *run, mr_step_mode mode, const struct account *account,
-                        double seconds, struct mr_step_report *report_out) {
+/* What the links did since this was asked last. */
+static void take_traffic(struct mr_run *run, struct mr_step_report *report) {
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
+    uint64_t moved_bytes = atomic_load(&queue->moved_bytes);
+    uint64_t busy_ns = atomic_load(&queue->busy_ns);
+    report->moved_bytes[link] = moved_bytes - run->before_moved_bytes[link];
+    report->link_busy_seconds[link] = (double)(busy_ns - run->before_busy_ns[link]) * 1e-9;
+    run->before_moved_bytes[link] = moved_bytes;
+    run->before_busy_ns[link] = busy_ns;
+  }
+}
+
+static void report_step(struct mr_run *run, const struct account *account, double seconds,
+                        struct mr_step_report *report_out) {
   struct mr_step_report report = {
       .size_bytes = sizeof report,
       .step = run->step_index,
@@ -149,18 +171,11 @@ static void report_step(struct mr_run *run, mr_step_mode mode, const struct acco
       .compute_busy_seconds = (double)account->busy_ns * 1e-9,
       .stall_seconds = (double)account->stall_ns * 1e-9,
       .bind_seconds = (double)account->bind_ns * 1e-9,
+      .flush_seconds = run->flush_seconds,
   };
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
-    uint64_t moved_bytes = atomic_load(&queue->moved_bytes);
-    uint64_t busy_ns = atomic_load(&queue->busy_ns);
-    report.moved_bytes[link] = moved_bytes - run->before_moved_bytes[link];
-    report.link_busy_seconds[link] = (double)(busy_ns - run->before_busy_ns[link]) * 1e-9;
-    run->before_moved_bytes[link] = moved_bytes;
-    run->before_busy_ns[link] = busy_ns;
-  }
+  take_traffic(run, &report);
   report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
-  mr_outlook_record(run, mode, &report);
+  mr_outlook_record(run, &report);
   report.median_seconds = mr_outlook_median_seconds(&run->outlook);
   report.others_share = run->outlook.others_share;
   mr_taken_tell(run);
@@ -185,6 +200,65 @@ static mr_status flush_trace(struct mr_run *run) {
   return status;
 }
 
+/* One round of the queues; compute's part of it on this thread. */
+static mr_status run_round(struct mr_run *run, enum mr_round round, struct account *account) {
+  bool streams = run->queues[MR_QUEUE_COMPUTE].stream != NULL;
+  atomic_store(&run->round, (int)round);
+  run->round_count++;
+  mr_counter_add(&run->steps, 1);
+  mr_status status = streams ? run_stream(run, account) : run_compute(run, account);
+  if (status == MR_OK) {
+    bool trains = round == MR_ROUND_TRAIN || round == MR_ROUND_FRESH;
+    run->pending = trains && run->plan->deferred_op_count > 0;
+  }
+  return status;
+}
+
+bool mr_run_is_pending(const struct mr_run *run, mr_tensor_id tensor, bool any) {
+  const struct mr_graph *program = run->layout->program;
+  bool found = false;
+  for (mr_op_id k = 0; run->pending && k < program->op_count && !found; k++) {
+    const struct mr_op *op = &program->ops[k];
+    for (uint32_t i = 0; op->deferred && i < op->output_count; i++) {
+      found = found || op->outputs[i] == tensor;
+    }
+    for (uint32_t i = 0; any && op->deferred && i < op->input_count; i++) {
+      found = found || op->inputs[i] == tensor;
+    }
+  }
+  return found;
+}
+
+mr_status mr_run_flush(struct mr_run *run) {
+  mr_status status = mr_run_status(run);
+  if (status != MR_OK || !run->pending) {
+    return status;
+  }
+  struct account account = {0};
+  struct mr_step_report traffic;
+  uint64_t start_ns = mr_clock_ns();
+  /* No queue may take a move of the step before, or of the next, for one of the flush. */
+  status = mr_run_drain(run);
+  if (status == MR_OK) {
+    status = run_round(run, MR_ROUND_FLUSH, &account);
+  }
+  if (status == MR_OK) {
+    status = mr_run_drain(run);
+  }
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+    return mr_run_status(run);
+  }
+  take_traffic(run, &traffic);
+  run->flush_seconds += (double)(mr_clock_ns() - start_ns) * 1e-9;
+  return MR_OK;
+}
+
+mr_status mr_run_sync(struct mr_run *run) {
+  mr_status status = mr_run_flush(run);
+  return status == MR_OK ? mr_run_drain(run) : status;
+}
+
 mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_report *report_out) {
   mr_status status = mr_run_status(run);
   if (status != MR_OK) {
@@ -194,9 +268,7 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
     mr_log(MR_LOG_ERROR, "step mode %d is unknown", (int)mode);
     return MR_INVALID;
   }
-  if (mode == MR_STEP_TRAIN) {
-    status = mr_run_review(run);
-  }
+  status = mode == MR_STEP_TRAIN ? mr_run_review(run) : mr_run_flush(run);
   if (status != MR_OK) {
     mr_run_fail(run, status);
     return mr_run_status(run);
@@ -207,18 +279,18 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
   run->step_index++;
   atomic_store(&run->step_started_ns, start_ns);
   atomic_store(&run->observed_step, run->step_index);
-  atomic_store(&run->mode, mode);
   atomic_store(&run->in_step, true);
-  mr_counter_add(&run->steps, 1);
-  bool streams = run->queues[MR_QUEUE_COMPUTE].stream != NULL;
-  status = streams ? run_stream(run, mode, &account) : run_compute(run, mode, &account);
+  bool whole = run->pending || run->plan->deferred_op_count == 0;
+  enum mr_round train = whole ? MR_ROUND_TRAIN : MR_ROUND_FRESH;
+  status = run_round(run, mode == MR_STEP_TRAIN ? train : MR_ROUND_EVALUATE, &account);
   atomic_store(&run->in_step, false);
   if (status != MR_OK) {
     mr_run_fail(run, status);
     return mr_run_status(run);
   }
   double seconds = (double)(mr_clock_ns() - start_ns) * 1e-9;
-  report_step(run, mode, &account, seconds, report_out);
+  report_step(run, &account, seconds, report_out);
+  run->flush_seconds = mode == MR_STEP_TRAIN ? 0 : run->flush_seconds;
   status = flush_trace(run);
   if (status != MR_OK) {
     mr_run_fail(run, status);

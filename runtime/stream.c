@@ -101,7 +101,7 @@ bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruc
   return true;
 }
 
-mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode) {
+mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id) {
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   const struct mr_stream_ops *streams = run->device_ops->streams;
   const struct mr_op *op = &run->layout->program->ops[id];
@@ -110,8 +110,8 @@ mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id, mr_step_mode mode) {
     return mr_run_status(run);
   }
   mr_status status = streams->begin(queue->stream, mark, op->name);
-  if (status == MR_OK && !mr_run_skips(run, id, mode)) {
-    struct mr_op_call call = mr_run_call(run, id, mode);
+  if (status == MR_OK && !mr_run_skips(run, id)) {
+    struct mr_op_call call = mr_run_call(run, id);
     call.stream = streams->handle(queue->stream);
     call.team = NULL;
     mr_taken_count_op(run, id);
@@ -168,7 +168,7 @@ static mr_status collect(struct mr_queue *queue, uint32_t index) {
     end_ns = now_ns;
   }
   bool compute = queue->index == MR_QUEUE_COMPUTE;
-  if (!compute || !mr_run_skips(run, instruction->op, atomic_load(&run->mode))) {
+  if (!compute || !mr_run_skips(run, instruction->op)) {
     account(queue, instruction, seconds, end_ns);
   }
   return MR_OK;

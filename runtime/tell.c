@@ -62,6 +62,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .compute_seconds = layout->compute_seconds,
       .recomputed_bytes = plan->recomputed_bytes,
       .recomputed_op_count = plan->recomputed_op_count,
+      .deferred_op_count = plan->deferred_op_count,
       .bound_seconds = plan->bound_seconds,
       .host_op_count = plan->layout->host_op_count,
   };
@@ -200,12 +201,13 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       "predicted_seconds", summary.predicted_seconds, "bound_seconds", summary.bound_seconds,
       "compute_seconds", summary.compute_seconds, "bound_by", summary.bound_by);
   json_t *more = json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
+      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
       json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)summary.kept_bytes, "host",
                 (json_int_t)summary.host_bytes, "nvme", (json_int_t)summary.nvme_bytes,
                 "recomputed", (json_int_t)summary.recomputed_bytes),
       "largest_tensors", largest_tensors(plan->graph), "recomputed_ops",
-      (json_int_t)summary.recomputed_op_count, "host_ops", (json_int_t)summary.host_op_count,
+      (json_int_t)summary.recomputed_op_count, "deferred_ops",
+      (json_int_t)summary.deferred_op_count, "host_ops", (json_int_t)summary.host_op_count,
       "page_bytes", (json_int_t)layout->page_bytes, "ops", (json_int_t)layout->program->op_count,
       "tensors", (json_int_t)layout->program->tensor_count);
   if (root == NULL || more == NULL || json_object_update(root, more) != 0) {

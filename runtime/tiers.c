@@ -88,8 +88,8 @@ static mr_status bind_residents(struct mr_run *run) {
     }
   }
   for (uint32_t t = 0; status == MR_OK && t < layout->program->tensor_count; t++) {
-    mr_role role = layout->program->tensors[t].role;
-    if ((role == MR_INPUT || mr_role_is_persistent(role)) &&
+    const struct mr_tensor *tensor = &layout->program->tensors[t];
+    if ((tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) &&
         layout->homes[t].tier == MR_TIER_DEVICE && layout->homes[t].instance != MR_NO_INSTANCE) {
       status = bind(run, layout->homes[t].instance);
     }

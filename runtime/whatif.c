@@ -163,13 +163,15 @@ static mr_status plan_without_moves(const struct mr_plan *plan, const struct mr_
  * should run twice and nobody needs it to. */
 static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *again, uint32_t count,
                                 const struct mr_decision *decision, struct mr_outcome *outcome) {
-  struct mr_graph *program = NULL;
+  struct mr_graph *rewritten = NULL;
   double *op_seconds = NULL;
   struct mr_program_plan *layout = NULL;
-  mr_status status = mr_recompute_repeat(plan->graph, again, count, &program);
+  bool deferred = plan->deferred_op_count > 0;
+  mr_status status = mr_planning_rewrite(plan, again, count, deferred, &rewritten);
+  const struct mr_graph *program = rewritten != NULL ? rewritten : plan->graph;
   bool more = count > plan->recomputed_op_count;
   if (status == MR_OK && more && program->op_count <= plan->problem.program->op_count) {
-    mr_graph_destroy(program);
+    mr_graph_destroy(rewritten);
     return MR_OK;
   }
   if (status == MR_OK) {
@@ -185,7 +187,7 @@ static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *agai
     fill_outcome(plan, layout, decision->tensor, outcome);
   }
   mr_program_plan_destroy(layout);
-  mr_graph_destroy(program);
+  mr_graph_destroy(rewritten);
   free(op_seconds);
   return status;
 }

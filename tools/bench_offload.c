@@ -47,6 +47,7 @@ static mr_status create_both(struct cli *cli, struct offload_bench *bench) {
   struct trainer_options free_of_budgets = cli->train;
   free_of_budgets.run.offload = MR_OFFLOAD_NONE;
   free_of_budgets.run.recompute = MR_RECOMPUTE_NONE;
+  free_of_budgets.run.defer = MR_DEFER_NEVER;
   free_of_budgets.run.device_bytes = MR_BUDGET_AUTO;
   free_of_budgets.run.host_bytes = MR_BUDGET_AUTO;
   free_of_budgets.run.trace_path = NULL;

@@ -33,7 +33,7 @@ enum cli_command_bit {
 };
 
 #define CLI_MAX_WORDS   3u   /* the command and what it takes: "help train", "bench offload" */
-#define CLI_MAX_OPTIONS 64u  /* rows of the option table */
+#define CLI_MAX_OPTIONS 80u  /* rows of the option table */
 #define CLI_MAX_ROUNDS  1000 /* of a benchmark */
 
 enum cli_bound { CLI_BOUND_CUT, CLI_BOUND_LP };

@@ -13,6 +13,7 @@ static const char *const device_words[] = {"cpu", "cuda", NULL};
 static const char *const offload_words[] = {"none", "host", "nvme", "auto", NULL};
 static const char *const recompute_words[] = {"auto", "none", "full", NULL};
 static const char *const replan_words[] = {"auto", "never", "always", NULL};
+static const char *const defer_words[] = {"auto", "never", "always", NULL};
 static const char *const policy_words[] = {"searched", "first", "lru", NULL};
 static const char *const engine_words[] = {"auto", "uring", "pread", NULL};
 static const char *const gemm_words[] = {"auto", "dnnl", "openblas", NULL};
@@ -35,6 +36,8 @@ const struct option options_table[] = {
      OPTION_CHOICE, FIELD(train.run.offload), 0, 0, offload_words},
     {"recompute", 0, "MODE", "run forward ops again instead of keeping results", OPTION_GROUP_PLACE,
      CLI_JOBS, OPTION_CHOICE, FIELD(train.run.recompute), 0, 0, recompute_words},
+    {"defer", 0, "MODE", "run updates in the next step, beside its forward pass",
+     OPTION_GROUP_PLACE, CLI_JOBS, OPTION_CHOICE, FIELD(train.run.defer), 0, 0, defer_words},
     {"replan", 0, "MODE", "take a better plan between steps where the forecast was wrong",
      OPTION_GROUP_PLACE, CLI_JOBS, OPTION_CHOICE, FIELD(train.run.replan), 0, 0, replan_words},
     {"policy", 0, "NAME", "how a plan is found; first and lru are for comparison",
@@ -163,7 +166,8 @@ _Static_assert(sizeof options_table / sizeof options_table[0] <= CLI_MAX_OPTIONS
                "struct cli remembers which options were given");
 _Static_assert(sizeof(mr_offload) == sizeof(int) && sizeof(mr_recompute) == sizeof(int) &&
                    sizeof(mr_io_engine) == sizeof(int) && sizeof(mr_policy) == sizeof(int) &&
-                   sizeof(mr_replan) == sizeof(int) && sizeof(mr_backend) == sizeof(int),
+                   sizeof(mr_replan) == sizeof(int) && sizeof(mr_backend) == sizeof(int) &&
+                   sizeof(mr_defer) == sizeof(int),
                "a choice is stored as an int");
 _Static_assert(MR_OFFLOAD_AUTO == 3 && MR_RECOMPUTE_FULL == 2 && MR_IO_PREAD == 2 &&
                    MR_POLICY_LRU == 2 && MR_BACKEND_CUDA == 1,

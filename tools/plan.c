@@ -73,6 +73,10 @@ static void print_queues(struct output *output, const struct mr_plan_summary *su
               mr_size_format(summary->host_bytes, &host),
               mr_size_format(summary->nvme_bytes, &nvme),
               mr_size_format(summary->recomputed_bytes, &again), summary->recomputed_op_count);
+  if (summary->deferred_op_count > 0) {
+    output_text(output, "%u updates run in the next step, beside its forward pass\n",
+                summary->deferred_op_count);
+  }
   if (summary->host_op_count > 0) {
     output_text(output, "%u ops use tensors where they rest, on the host\n",
                 summary->host_op_count);

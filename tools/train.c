@@ -54,7 +54,7 @@ static void started(void *context, struct trainer *trainer) {
 static json_t *step_json(const struct trainer_step *step) {
   const struct mr_step_report *report = &step->report;
   return json_pack(
-      "{s:s, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event",
+      "{s:s, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event",
       "step", "step", (json_int_t)step->step, "loss", json_number(step->loss), "grad_norm",
       json_number(step->grad_norm), "seconds", json_number(report->seconds), "predicted_seconds",
       json_number(report->predicted_seconds), "bound_by", report->bound_by, "tokens_per_second",
@@ -62,7 +62,8 @@ static json_t *step_json(const struct trainer_step *step) {
       "lr", json_number(step->lr), "compute_busy_seconds",
       json_number(report->compute_busy_seconds), "stall_seconds",
       json_number(report->stall_seconds), "bind_seconds", json_number(report->bind_seconds),
-      "link_busy_seconds", job_link_seconds_json(report->link_busy_seconds), "peak_bytes",
+      "flush_seconds", json_number(report->flush_seconds), "link_busy_seconds",
+      job_link_seconds_json(report->link_busy_seconds), "peak_bytes",
       job_tiers_json(report->peak_bytes));
 }
 
@@ -87,7 +88,7 @@ static void step_text(struct output *output, const struct trainer_step *step) {
 static void stepped(void *context, struct trainer *trainer, const struct trainer_step *step) {
   struct training *training = context;
   uint64_t tokens = trainer_get_info(trainer)->tokens_per_step;
-  training->seconds += step->report.seconds;
+  training->seconds += step->report.seconds + step->report.flush_seconds;
   training->tokens += (double)tokens;
   if (training->cli->json) {
     mr_status status =

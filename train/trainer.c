@@ -303,7 +303,7 @@ mr_status trainer_step(struct trainer *trainer, struct trainer_step *step_out) {
   }
   trainer->steps_done++;
   trainer->next_window += step->options.grad_accum;
-  double seconds = result.report.seconds;
+  double seconds = result.report.seconds + result.report.flush_seconds;
   result.tokens_per_second = seconds > 0 ? (double)trainer->info.tokens_per_step / seconds : 0;
   if (!isfinite(result.loss) || !isfinite(result.grad_norm)) {
     mr_log(MR_LOG_WARN, "step %llu: the loss is %g, the norm of its gradients %g",

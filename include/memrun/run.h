@@ -65,6 +65,14 @@ typedef enum mr_policy {
   MR_POLICY_LRU = 2,   /* least recently used first, when room is wanted; fetched when read */
 } mr_policy;
 
+/* Whether updates run at the start of the next step (MR_OP_DEFERRABLE). Results are the same to the
+ * bit. */
+typedef enum mr_defer {
+  MR_DEFER_AUTO = 0, /* where the plan gets faster by it */
+  MR_DEFER_NEVER = 1,
+  MR_DEFER_ALWAYS = 2, /* where it can be, whatever it costs: for comparison and tests */
+} mr_defer;
+
 /* Whether a run goes on with another plan between two steps. Results are the same to the bit. */
 typedef enum mr_replan {
   /* Where the first steps' median is more than 5 % off the forecast, others did not take the
@@ -104,6 +112,7 @@ struct mr_options {
   mr_replan replan;
   const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
   mr_backend device;     /* where ops run */
+  mr_defer defer;
 };
 
 /* Fills in the defaults and size_bytes. */
@@ -131,7 +140,8 @@ struct mr_plan_summary {
       *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write" */
   uint32_t recomputed_op_count;
   double bound_seconds; /* no plan of the graph is faster on this machine, whatever is recomputed */
-  uint32_t host_op_count; /* ops that use tensors in the host tier */
+  uint32_t host_op_count;     /* ops that use tensors in the host tier */
+  uint32_t deferred_op_count; /* updates that run in the next step: MR_OP_DEFERRABLE */
 };
 
 struct mr_plan;
@@ -195,6 +205,9 @@ struct mr_step_report {
   /* What the former plan would take by the rates that were measured. */
   double replan_before_seconds;
   double bind_seconds; /* the compute queue brought pages to where its ops find them */
+  /* Since the last training step: updates that were to run in this one (MR_OP_DEFERRABLE), and were
+   * run by themselves for somebody who wanted to see their effect. The step was shorter by them. */
+  double flush_seconds;
 };
 
 struct mr_run;
@@ -218,8 +231,9 @@ MR_API const struct mr_plan *mr_run_plan(const struct mr_run *run);
 /*
  * Copies bytes into or out of an input, parameter or state between steps, wherever it rests;
  * blocks. Use ranges of a few MiB to stream large tensors. Reading waits until the last step has
- * finished. MR_INVALID: a range outside the tensor, a tensor that does not live between steps;
- * MR_IO, MR_CORRUPT. One caller at a time.
+ * finished, with the updates that it left to the next one where they concern the tensor.
+ * MR_INVALID: a range outside the tensor, a tensor that does not live between steps; MR_IO,
+ * MR_CORRUPT. One caller at a time.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_write(struct mr_run *run, mr_tensor_id tensor,
                                               uint64_t offset_bytes, const void *data,
@@ -236,9 +250,9 @@ MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mo
                                              struct mr_step_report *report_out);
 
 /*
- * Waits until what the steps so far write back has been written, and gives the status of the run: a
- * write that fails behind the last step is told here, so call it before you call a job done.
- * Blocks.
+ * Runs what the last step left to the next (MR_OP_DEFERRABLE), waits until what the steps so far
+ * write back has been written, and gives the status of the run: an update or a write that fails
+ * behind the last step is told here, so call it before you call a job done. Blocks.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_sync(struct mr_run *run);
 

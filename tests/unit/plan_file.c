@@ -251,10 +251,10 @@ static void faults_are_named(void **state) {
       {"", "line"},
       {"[]", "an object is wanted"},
       {"{}", "\"memrun_plan\", its version, is missing"},
-      {"{\"memrun_plan\":2}", "version 2; this memrun reads version 1"},
-      {"{\"memrun_plan\":1,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
-      {"{\"memrun_plan\":1,\"machine\":7}", "machine: a name"},
-      {"{\"memrun_plan\":1,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
+      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 2"},
+      {"{\"memrun_plan\":2,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
+      {"{\"memrun_plan\":2,\"machine\":7}", "machine: a name"},
+      {"{\"memrun_plan\":2,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
        "budget_bytes: device"},
   };
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);

@@ -199,7 +199,7 @@ void world_init(struct world *world, struct world_shape shape) {
            &(struct op_plan){.kind = WORLD_UPDATE,
                              .inputs = {dw, world->weights[l], world->moments[l]},
                              .outputs = {world->weights[l], world->moments[l]},
-                             .flags = MR_OP_TRAIN_ONLY});
+                             .flags = MR_OP_TRAIN_ONLY | MR_OP_DEFERRABLE});
     dy = dx;
   }
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small training job for tests of runtime/: layers of integer arithmetic with parameters,
- * moments, activations and gradients, built through the public interface. Everything is exact, so a
- * run under any budget must give the same bits as a plain computation (world_reference).
+ * moments, activations and gradients, built through the public interface; updates may be deferred.
+ * Everything is exact, so a run under any budget must give the same bits as a plain computation
+ * (world_reference).
  */
 #ifndef MEMRUN_TESTS_RUNTIME_WORLD_H
 #define MEMRUN_TESTS_RUNTIME_WORLD_H

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The programs that a plan may be of: the client's graph, with ops that run twice, with updates
+ * that run in the next step; and the bound that holds for all of them. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "recompute/recompute.h"
+#include "runtime/planning.h"
+
+mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
+                              uint32_t again_count, bool deferred, struct mr_graph **program_out) {
+  struct mr_graph *repeating = NULL;
+  mr_status status = MR_OK;
+  if (again_count > 0) {
+    status = mr_recompute_repeat(plan->graph, again, again_count, &repeating);
+  }
+  if (status != MR_OK || !deferred) {
+    *program_out = repeating;
+    return status;
+  }
+  status = mr_graph_defer(repeating != NULL ? repeating : plan->graph, program_out);
+  mr_graph_destroy(repeating);
+  return status == MR_OK && *program_out == NULL ? MR_INVALID : status;
+}
+
+static mr_status bound_of(const struct mr_plan *plan, const struct mr_graph *program,
+                          double *seconds_out) {
+  struct mr_plan_problem problem = plan->problem;
+  double *op_seconds = NULL;
+  mr_status status = mr_planning_estimate(plan, program, &op_seconds);
+  problem.program = program;
+  problem.op_seconds = op_seconds;
+  problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
+  if (status == MR_OK) {
+    status = mr_program_plan_bound(&problem, seconds_out);
+  }
+  free(op_seconds);
+  return status;
+}
+
+mr_status mr_planning_find_bound(struct mr_plan *plan) {
+  struct mr_graph *deferred = NULL;
+  double deferred_seconds = 0;
+  mr_status status = bound_of(plan, plan->graph, &plan->bound_seconds);
+  if (status == MR_OK) {
+    status = mr_graph_defer(plan->graph, &deferred);
+  }
+  if (status == MR_OK && deferred != NULL) {
+    status = bound_of(plan, deferred, &deferred_seconds);
+    plan->bound_seconds = fmin(plan->bound_seconds, deferred_seconds);
+  }
+  mr_graph_destroy(deferred);
+  return status;
+}

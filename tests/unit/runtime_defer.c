@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/: updates that run in the next step. Whoever looks sees them, they run exactly once, and
+ * what fails in a flush is told.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+#include "unit/runtime_world.h"
+
+#define STEPS 6u
+
+static const struct world_shape shape = {5, 60 * 1000 + 7};
+static const struct mr_nvme_path path = {"/var/tmp", 256 * MR_MIB};
+static struct world world;
+static struct world_state expected;
+
+static int set_up(void **state) {
+  (void)state;
+  world_init(&world, shape);
+  world_state_init(&expected, shape);
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  world_state_fini(&expected, shape);
+  world_fini(&world);
+  return 0;
+}
+
+static struct mr_options options_for(uint64_t device_bytes, mr_offload offload) {
+  struct mr_options options;
+  world_options(&options, device_bytes, offload == MR_OFFLOAD_HOST ? 64 * MR_MIB : 0, offload);
+  options.nvme = &path;
+  options.nvme_count = offload == MR_OFFLOAD_NVME;
+  options.replan = MR_REPLAN_NEVER;
+  options.defer = MR_DEFER_ALWAYS;
+  return options;
+}
+
+static struct mr_plan_summary summary_of(const struct mr_options *options) {
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  struct mr_plan *plan = NULL;
+  assert_int_equal(mr_plan_create(world.graph, options, &plan), MR_OK);
+  mr_plan_summarize(plan, &summary);
+  mr_plan_destroy(plan);
+  return summary;
+}
+
+/* A little more than the smallest budget. */
+static uint64_t tight_bytes(mr_offload offload) {
+  struct mr_options options = options_for(4096, offload);
+  return summary_of(&options).smallest_device_bytes * 5 / 4;
+}
+
+static struct mr_run *run_make(const struct mr_options *options) {
+  struct mr_run *run = NULL;
+  struct mr_plan_summary summary = {.size_bytes = sizeof summary};
+  assert_int_equal(mr_run_create(world.graph, options, &run), MR_OK);
+  mr_plan_summarize(mr_run_plan(run), &summary);
+  assert_int_equal(summary.deferred_op_count, options->defer == MR_DEFER_NEVER ? 0 : shape.layers);
+  assert_int_equal(world_load(&world, run), MR_OK);
+  return run;
+}
+
+static struct mr_step_report take_step(struct mr_run *run, uint64_t step, mr_step_mode mode) {
+  struct mr_step_report report = {.size_bytes = sizeof report};
+  assert_int_equal(world_step(&world, run, step, mode, &report), MR_OK);
+  world_state_step(&expected, shape, step, mode);
+  return report;
+}
+
+static void check_loss(struct mr_run *run) {
+  uint32_t loss = 0;
+  assert_int_equal(mr_run_read(run, world.loss, 0, &loss, sizeof loss), MR_OK);
+  assert_int_equal(loss, expected.loss);
+}
+
+/* Nothing but the loss is read between the steps. */
+static void steps_in_a_row(struct mr_run *run) {
+  for (uint64_t step = 1; step <= STEPS; step++) {
+    struct mr_step_report report = take_step(run, step, MR_STEP_TRAIN);
+    assert_true(report.flush_seconds == 0);
+    check_loss(run);
+    assert_true(run->pending);
+  }
+  world_compare(&world, run, &expected);
+  assert_false(run->pending);
+}
+
+static void updates_wait_for_the_next_step(void **state) {
+  (void)state;
+  static const mr_offload offloads[] = {MR_OFFLOAD_NONE, MR_OFFLOAD_HOST, MR_OFFLOAD_NVME};
+  for (size_t i = 0; i < MR_COUNT_OF(offloads); i++) {
+    bool moves = offloads[i] != MR_OFFLOAD_NONE;
+    struct mr_options options =
+        options_for(moves ? tight_bytes(offloads[i]) : 64 * MR_MIB, offloads[i]);
+    struct mr_run *run = run_make(&options);
+    steps_in_a_row(run);
+    mr_run_destroy(run);
+    tear_down(NULL);
+    set_up(NULL);
+  }
+}
+
+static void whoever_looks_sees_them(void **state) {
+  (void)state;
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  struct mr_run *run = run_make(&options);
+  take_step(run, 1, MR_STEP_TRAIN);
+  take_step(run, 2, MR_STEP_EVALUATE); /* the loss is that of updated weights */
+  check_loss(run);
+  assert_false(run->pending);
+  struct mr_step_report report = take_step(run, 3, MR_STEP_TRAIN);
+  assert_true(run->pending && report.step == 3);
+  world_compare(&world, run, &expected);
+  report = take_step(run, 4, MR_STEP_TRAIN);
+  assert_true(report.flush_seconds > 0);
+  assert_int_equal(mr_run_sync(run), MR_OK);
+  assert_false(run->pending);
+  assert_int_equal(mr_run_sync(run), MR_OK); /* once */
+  world_compare(&world, run, &expected);
+  mr_run_destroy(run);
+}
+
+/* What the client writes is not updated with what the steps before left. */
+static void writes_come_after_them(void **state) {
+  (void)state;
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  struct mr_run *run = run_make(&options);
+  take_step(run, 1, MR_STEP_TRAIN);
+  for (uint64_t i = 0; i < shape.elements; i++) {
+    expected.weights[2][i] = world_weight(7, i);
+  }
+  assert_int_equal(mr_run_write(run, world.weights[2], 0, expected.weights[2],
+                                shape.elements * sizeof(uint32_t)),
+                   MR_OK);
+  assert_false(run->pending);
+  take_step(run, 2, MR_STEP_TRAIN);
+  take_step(run, 3, MR_STEP_TRAIN);
+  world_compare(&world, run, &expected);
+  mr_run_destroy(run);
+}
+
+/* From a plan that defers to one that does not, and back, with updates pending. */
+static void another_plan_begins_with_nothing_left(void **state) {
+  (void)state;
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  struct mr_options other = options;
+  struct mr_run *run = run_make(&options);
+  for (uint64_t step = 1; step <= STEPS; step++) {
+    take_step(run, step, MR_STEP_TRAIN);
+    struct mr_plan *plan = NULL;
+    other.defer = step % 2 == 1 ? MR_DEFER_NEVER : MR_DEFER_ALWAYS;
+    assert_int_equal(mr_plan_create(world.graph, &other, &plan), MR_OK);
+    assert_int_equal(mr_run_switch(run, plan), MR_OK);
+    mr_plan_destroy(plan);
+    assert_false(run->pending);
+    if (step % 3 == 0) {
+      world_compare(&world, run, &expected);
+    }
+  }
+  mr_run_destroy(run);
+}
+
+static void kept_plans_defer_too(void **state) {
+  (void)state;
+  char file[64];
+  snprintf(file, sizeof file, "/tmp/memrun-test-defer-%ld.plan", (long)getpid());
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  struct mr_plan *plan = NULL;
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_OK);
+  assert_int_equal(mr_plan_save(plan, file), MR_OK);
+  mr_plan_destroy(plan);
+  options.plan_path = file;
+  options.defer = MR_DEFER_AUTO;
+  struct mr_run *run = run_make(&options);
+  steps_in_a_row(run);
+  mr_run_destroy(run);
+  unlink(file);
+}
+
+static void ignore_line(void *context, mr_log_level level, const char *line) {
+  (void)level;
+  (void)line;
+  ++*(uint32_t *)context;
+}
+
+/* Two steps, then a flush whose n-th op fails. */
+static void an_update_that_fails_is_told(void **state) {
+  (void)state;
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  for (uint32_t n = 1; n <= shape.layers + 1; n++) {
+    world_faults = (struct world_faults){0};
+    struct mr_run *run = run_make(&options);
+    take_step(run, 1, MR_STEP_TRAIN);
+    take_step(run, 2, MR_STEP_TRAIN);
+    world_faults.fail_call = world_faults.calls + n;
+    world_faults.status = MR_CORRUPT;
+    bool fails = n <= shape.layers;
+    assert_int_equal(mr_run_sync(run), fails ? MR_CORRUPT : MR_OK);
+    uint32_t word = 0;
+    assert_int_equal(mr_run_read(run, world.weights[0], 0, &word, sizeof word),
+                     fails ? MR_CORRUPT : MR_OK);
+    mr_run_destroy(run);
+  }
+  world_faults = (struct world_faults){0};
+}
+
+/* Every transfer from the second step on fails in turn; the last ones are a flush's. */
+static void a_transfer_that_fails_in_a_flush_is_told(void **state) {
+  (void)state;
+  struct mr_options options = options_for(tight_bytes(MR_OFFLOAD_NVME), MR_OFFLOAD_NVME);
+  static const char *const kinds[] = {"write:eio", "read:flip"};
+  uint32_t lines = 0;
+  mr_log_configure(ignore_line, &lines, MR_LOG_ERROR);
+  for (size_t kind = 0; kind < MR_COUNT_OF(kinds); kind++) {
+    uint32_t in_flushes = 0;
+    mr_status status = MR_INVALID;
+    for (uint32_t n = 1; status != MR_OK; n++) {
+      char fault[32];
+      assert_true(n < 1000);
+      snprintf(fault, sizeof fault, "%s:%u", kinds[kind], n);
+      assert_int_equal(setenv("MEMRUN_INJECT", fault, 1), 0);
+      struct mr_run *run = NULL;
+      assert_int_equal(mr_run_create(world.graph, &options, &run), MR_OK);
+      status = world_load(&world, run);
+      if (status == MR_OK) {
+        status = world_step(&world, run, 1, MR_STEP_TRAIN, NULL);
+      }
+      if (status == MR_OK && (status = mr_run_drain(run)) == MR_OK) {
+        status = mr_run_sync(run);
+        in_flushes += status != MR_OK;
+      }
+      mr_run_destroy(run);
+      n += n > 20 ? 3 : 0;
+    }
+    assert_true(in_flushes > 0 || kind == 1);
+  }
+  assert_true(lines > 0);
+  assert_int_equal(unsetenv("MEMRUN_INJECT"), 0);
+  mr_log_configure(NULL, NULL, MR_LOG_ERROR);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(updates_wait_for_the_next_step, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(whoever_looks_sees_them, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(writes_come_after_them, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(another_plan_begins_with_nothing_left, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(kept_plans_defer_too, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(an_update_that_fails_is_told, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_transfer_that_fails_in_a_flush_is_told, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
