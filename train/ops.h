@@ -175,6 +175,14 @@ struct op_norm {
 };
 mr_status op_add_norm(const struct op_builder *builder, const char *name, const struct op_norm *op);
 
+/* The step's scalars as the client wrote them, for updates that run when it has written the next
+ * step's: rates = scalars. */
+struct op_rates {
+  mr_tensor_id scalars, rates;
+};
+mr_status op_add_rates(const struct op_builder *builder, const char *name,
+                       const struct op_rates *op);
+
 /* Elements of the tensor with the step's scalars, which the client writes before each step. */
 enum {
   OP_SCALAR_LR = 0,
@@ -185,10 +193,12 @@ enum {
 
 /* Updates p[first .. first + count) from the same range of g; m and v hold that range alone. */
 struct op_adamw {
-  mr_tensor_id p, g, m, v, scalars;
-  mr_tensor_id scale; /* or OP_NONE */
+  mr_tensor_id p, g, m, v;
+  mr_tensor_id scalars; /* or a copy */
+  mr_tensor_id scale;   /* or OP_NONE */
   uint64_t first, count;
   float beta1, beta2, eps, weight_decay;
+  bool deferrable; /* MR_OP_DEFERRABLE */
 };
 mr_status op_add_adamw(const struct op_builder *builder, const char *name,
                        const struct op_adamw *op);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ops that turn gradients into an update: partial norms, the norm, AdamW. */
 #include <math.h>
+#include <string.h>
 
 #include "train/common.h"
 #include "train/kernels/kernels.h"
@@ -85,6 +86,21 @@ mr_status op_add_norm(const struct op_builder *builder, const char *name,
   return op_finish(builder, &desc, norm_run, &operands);
 }
 
+static mr_status rates_run(const struct mr_op_call *call) {
+  memcpy(call->outputs[0], call->inputs[0], OP_SCALAR_COUNT * sizeof(float));
+  return MR_OK;
+}
+
+mr_status op_add_rates(const struct op_builder *builder, const char *name,
+                       const struct op_rates *op) {
+  struct op_operands operands = {.input_count = 0};
+  op_read(&operands, op->scalars);
+  op_write(&operands, op->rates);
+  struct mr_op_desc desc = {
+      .name = name, .kind = "rates", .flags = MR_OP_TRAIN_ONLY, .block = MR_NO_BLOCK};
+  return op_finish(builder, &desc, rates_run, &operands);
+}
+
 struct adamw_attributes {
   uint64_t first, count;
   float beta1, beta2, eps, weight_decay;
@@ -141,7 +157,7 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .memory_bytes = 7 * op->count * sizeof(float), /* p, m, v both ways, g read */
-      .flags = MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE,
+      .flags = MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE | (op->deferrable ? MR_OP_DEFERRABLE : 0u),
       .block = MR_NO_BLOCK,
   };
   return op_finish(builder, &desc, adamw_run, &operands);

@@ -69,8 +69,13 @@ static mr_status add_tensors(struct optimizer *optimizer, uint32_t part_count) {
     status = add_vector(graph, "gradient.norm", MR_STATE, MR_F64, 1, &optimizer->norm);
   }
   optimizer->scale = OP_NONE;
+  optimizer->rates = OP_NONE;
   if (status == MR_OK && optimizer->options.clip > 0) {
     status = add_vector(graph, "gradient.scale", MR_SCRATCH, MR_F32, 1, &optimizer->scale);
+  }
+  if (status == MR_OK && optimizer->options.clip > 0) {
+    status =
+        add_vector(graph, "step.rates", MR_SCRATCH, MR_F32, OP_SCALAR_COUNT, &optimizer->rates);
   }
   for (uint32_t i = 0; status == MR_OK && i < part_count; i++) {
     status = add_pieces(optimizer, i);
@@ -112,6 +117,7 @@ void optimizer_fini(struct optimizer *optimizer) {
 static mr_status update(struct optimizer *optimizer, uint32_t part) {
   struct model_part description = model_part_at(optimizer->config, part);
   const struct optimizer_options *options = &optimizer->options;
+  bool clipped = options->clip > 0;
   mr_status status = MR_OK;
   for (uint32_t i = optimizer->first_piece[part];
        status == MR_OK && i < optimizer->first_piece[part + 1]; i++) {
@@ -121,8 +127,9 @@ static mr_status update(struct optimizer *optimizer, uint32_t part) {
         .g = optimizer->parts[part].gradient,
         .m = piece->m,
         .v = piece->v,
-        .scalars = optimizer->scalars,
+        .scalars = clipped ? optimizer->rates : optimizer->scalars,
         .scale = optimizer->scale,
+        .deferrable = clipped,
         .first = piece->first,
         .count = piece->count,
         .beta1 = (float)options->beta1,
@@ -164,6 +171,10 @@ mr_status optimizer_finish(struct optimizer *optimizer) {
   mr_status status = op_add_norm(&optimizer->builder, "norm", &op);
   if (!(optimizer->options.clip > 0)) {
     return status;
+  }
+  if (status == MR_OK) {
+    struct op_rates rates = {.scalars = optimizer->scalars, .rates = optimizer->rates};
+    status = op_add_rates(&optimizer->builder, "rates", &rates);
   }
   for (uint32_t i = 0; status == MR_OK && i < part_count; i++) {
     status = update(optimizer, i);

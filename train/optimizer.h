@@ -8,6 +8,7 @@
  * so gradients never all live at once. With clipping on, no update can start before the norm of all
  * gradients is known; then parameters are updated in model order, first layers first: their
  * gradients were made last and are still near, and the next forward pass needs those layers first.
+ * These updates may be deferred into that pass, so they read a copy of the step's scalars.
  */
 #ifndef MEMRUN_TRAIN_OPTIMIZER_H
 #define MEMRUN_TRAIN_OPTIMIZER_H
@@ -41,6 +42,7 @@ struct optimizer {
   mr_tensor_id squares;  /* state, one double for each part */
   mr_tensor_id norm;     /* state, one double */
   mr_tensor_id scale;    /* one float, where clip > 0 */
+  mr_tensor_id rates;    /* the scalars of the step that an update belongs to, where clip > 0 */
 };
 
 /* Adds the optimizer's tensors to the builder's graph. MR_NO_MEMORY. */

@@ -15,8 +15,9 @@ MODEL = ["--layers", "2", "--heads", "2", "--width", "64", "--vocab", "256", "--
 class Job:
     """A job with a checkpoint after its first step, and what it gives when nothing fails."""
 
-    def __init__(self, engine, steps=3):
+    def __init__(self, engine, steps=3, more=()):
         self.model = MODEL
+        self.more = list(more)
         self.engine = engine
         self.steps = steps
         footprint, smallest = harness.budgets(MODEL)
@@ -35,7 +36,8 @@ class Job:
     def run(self, *more, env=None, resume=False, steps=None, nvme=None):
         arguments = ["train", "--json", *self.model, "--steps", steps or self.steps,
                      "--device-mem", self.device, "--host-mem", "0", "--offload", "nvme",
-                     "--nvme", nvme or harness.scratch / "nvme", "--io-engine", self.engine]
+                     "--nvme", nvme or harness.scratch / "nvme", "--io-engine", self.engine,
+                     *self.more]
         if resume:
             arguments += ["--resume", self.ckpt]
         return harness.run(*arguments, *more, env=env)

@@ -18,7 +18,8 @@ class Inject(harness.Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.job = common.Job(ENGINE, steps=2)
+        # Updates run in the next step, and behind the last in a flush.
+        cls.job = common.Job(ENGINE, steps=2, more=["--defer", "always"])
 
     def inject(self, *faults):
         return self.job.run(resume=True, env={"MEMRUN_INJECT": ",".join(faults)})

@@ -26,8 +26,8 @@ class Kill(harness.Case):
         found = ["train", "--json", *common.MODEL, "--steps", STEPS, "--offload", "nvme", "--nvme",
                  harness.scratch / "nvme", "--device-mem",
                  max(65536, smallest + (footprint - smallest) // 4), "--host-mem", "0",
-                 "--replan", "always", "--ckpt", path / "ckpt", "--ckpt-every", "1",
-                 "--save", path / "save"]
+                 "--replan", "always", "--defer", "always", "--ckpt", path / "ckpt",
+                 "--ckpt-every", "2", "--save", path / "save"]
         return found + (["--resume", path / "ckpt"] if resume else [])
 
     def resumes(self, path):
@@ -65,7 +65,7 @@ class Kill(harness.Case):
         self.sizes = harness.budgets(common.MODEL)
         path = harness.folder("whole")
         began = time.monotonic()
-        whole = harness.run(*self.arguments(path, False))
+        whole = harness.run(*self.arguments(path, False), "--defer", "never")
         duration = time.monotonic() - began
         self.assert_status(whole, 0)
         self.expected = {event["step"]: (event["loss"], event["grad_norm"])

@@ -150,6 +150,61 @@ class Kept(harness.Case):
         self.assert_fails(harness.run(*job("--resume", path)), harness.CORRUPT, path)
 
 
+class Deferred(harness.Case):
+    """Updates that run in the next step: everybody sees them in time, to the last bit."""
+
+    def arguments(self, name, mode, *more):
+        text = harness.scratch / "text.txt"
+        text.write_bytes(bytes(range(256)) * 40)
+        footprint, smallest = harness.budgets(TINY)
+        return job("--data", text, "--eval-data", text, "--eval-every", "3", "--eval-batches", "2",
+                   "--steps", "7", "--ckpt", harness.scratch / name / "ckpt", "--ckpt-every", "2",
+                   "--save", harness.scratch / name / "save", "--defer", mode, "--device-mem",
+                   (smallest + footprint) // 2, "--host-mem", "0", *harness.nvme(), *more)
+
+    def outcome(self, name, mode, *more):
+        outcome = harness.run(*self.arguments(name, mode, *more))
+        self.assert_status(outcome, 0)
+        weights = (harness.scratch / name / "save/model.safetensors").read_bytes()
+        return outcome, weights
+
+    def test_evaluation_checkpoint_and_end(self):
+        harness.folder("now")
+        harness.folder("later")
+        now, now_weights = self.outcome("now", "never")
+        later, later_weights = self.outcome("later", "always")
+        self.assertEqual(later.events("done")[0]["losses"], now.events("done")[0]["losses"])
+        self.assertEqual([event["loss"] for event in later.events("eval")],
+                         [event["loss"] for event in now.events("eval")])
+        self.assertEqual(later_weights, now_weights)
+        for step in ("step-00000006", "step-00000007"):
+            for name in ("model.safetensors", "optimizer.safetensors"):
+                self.assertEqual((harness.scratch / "later/ckpt" / step / name).read_bytes(),
+                                 (harness.scratch / "now/ckpt" / step / name).read_bytes())
+        # What evaluations and checkpoints made run early is told, and nothing else.
+        self.assertEqual([event["step"] for event in later.events("step")
+                          if event["flush_seconds"] > 0], [3, 4, 5, 7])
+        self.assertTrue(all(event["flush_seconds"] == 0 for event in now.events("step")))
+        # It goes on from a checkpoint in the middle either way.
+        for mode in ("always", "never"):
+            name = harness.folder("on-" + mode).name
+            again, weights = self.outcome(name, mode, "--resume",
+                                          harness.scratch / "later/ckpt/step-00000006")
+            self.assertEqual(again.events("done")[0]["losses"],
+                             now.events("done")[0]["losses"][6:])
+            self.assertEqual(weights, now_weights)
+
+    def test_plan_tells(self):
+        footprint, smallest = harness.budgets(TINY)
+        for mode in ("never", "always"):
+            plan = harness.run("plan", *TINY, "--defer", mode, "--device-mem", footprint,
+                               "--host-mem", "0", "--json", *harness.nvme())
+            self.assertEqual(plan.events("plan")[0]["deferred_ops"] > 0, mode == "always")
+        plan = harness.run("plan", *TINY, "--defer", "always", "--device-mem", footprint,
+                           "--host-mem", "0", *harness.nvme())
+        self.assertIn("updates run in the next step", plan.out)
+
+
 class Refused(harness.Case):
 
     def test_nothing_is_written_for_a_job_that_does_not_fit(self):

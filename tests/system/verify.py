@@ -23,6 +23,7 @@ def draw_model(random_source):
             random_source.choice([1, 2]), "--grad-accum", random_source.choice([1, 1, 1, 2, 3]),
             "--clip", random_source.choice(["0", "0.5", "1"]), "--recompute",
             random_source.choice(["auto", "none", "full"]), "--replan",
+            random_source.choice(["auto", "always"]), "--defer",
             random_source.choice(["auto", "always"])]
 
 
