@@ -126,7 +126,8 @@ static uint32_t take_prepared(struct mr_lane *lane) {
   }
   uint32_t index = lane->prepared[0];
   mr_io_class next = choose_class(lane);
-  bool read_first = next <= lane->slots[index].io_class && !lane->queues[next].head->write;
+  const struct mr_store_request *head = next == MR_IO_CLASS_COUNT ? NULL : lane->queues[next].head;
+  bool read_first = head != NULL && !head->write && next <= lane->slots[index].io_class;
   if (read_first && lane->passed_writes < WRITE_PATIENCE) {
     return MR_NO_INDEX;
   }
