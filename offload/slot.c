@@ -196,6 +196,17 @@ static void slot_failed_result(struct mr_lane *lane, struct mr_slot *slot, int32
   slot_fail(lane, slot, status, text);
 }
 
+static void finish_read(struct mr_lane *lane, struct mr_slot *slot) {
+  struct mr_store *store = lane->store;
+  if (slot->retried) {
+    mr_log(MR_LOG_WARN, "nvme %s: offset %llu (tensor %s) was read right at the second try",
+           lane->path, (unsigned long long)slot_offset(lane, slot),
+           store->extents[slot->extent].label);
+  }
+  atomic_fetch_add_explicit(&store->read_bytes, slot->bytes, memory_order_relaxed);
+  slot_end(lane, slot, MR_OK);
+}
+
 static void finish_write(struct mr_lane *lane, struct mr_slot *slot) {
   struct mr_store *store = lane->store;
   atomic_fetch_add_explicit(&store->written_bytes, slot->bytes, memory_order_relaxed);
@@ -263,6 +274,10 @@ void mr_slot_complete(struct mr_lane *lane, const struct mr_engine_result *resul
   if (slot->fault == MR_FAULT_FLIP) {
     flip_bit(slot);
   }
+  if (slot->pool_only) {
+    finish_read(lane, slot); /* nothing to copy, so the next read may have its buffer at once */
+    return;
+  }
   lane->settling[lane->settling_count++] = result->slot;
 }
 
@@ -298,18 +313,12 @@ static uint32_t copy_and_sum(const struct mr_store *store, struct mr_slot *slot)
 void mr_slot_settle(struct mr_lane *lane) {
   struct mr_slot *slot = take_settling(lane);
   struct mr_store *store = lane->store;
-  if (!slot->pool_only && copy_and_sum(store, slot) != store->places[slot->place].crc) {
+  if (copy_and_sum(store, slot) != store->places[slot->place].crc) {
     atomic_fetch_add(&store->crc_failures, 1);
     if (!slot_begin_again(lane, slot, "its checksum does not match")) {
       slot_fail(lane, slot, MR_CORRUPT, "its checksum does not match, nor did it when read again");
     }
     return;
   }
-  if (slot->retried) {
-    mr_log(MR_LOG_WARN, "nvme %s: offset %llu (tensor %s) was read right at the second try",
-           lane->path, (unsigned long long)slot_offset(lane, slot),
-           store->extents[slot->extent].label);
-  }
-  atomic_fetch_add_explicit(&store->read_bytes, slot->bytes, memory_order_relaxed);
-  slot_end(lane, slot, MR_OK);
+  finish_read(lane, slot);
 }
