@@ -438,31 +438,44 @@ static void interrupted_jobs_leave_a_checkpoint(void **state) {
   assert_true(exists("step-00000003"));
 }
 
+/* Runs the job under `device_bytes` and `host_bytes` with NVMe beside them. */
+static void expect_verified(struct trainer_options *options, uint64_t device_bytes,
+                            uint64_t host_bytes) {
+  struct mr_nvme_path nvme = {.path = root, .limit_bytes = 256ull << 20};
+  options->run.offload = MR_OFFLOAD_NVME;
+  options->run.device_bytes = device_bytes;
+  options->run.host_bytes = host_bytes;
+  options->run.nvme = &nvme;
+  options->run.nvme_count = 1;
+  options->run.check_plan = true;
+  struct trainer_verification found;
+  assert_int_equal(trainer_verify(options, root, NULL, &found), MR_OK);
+  assert_int_equal(found.steps, options->steps);
+  assert_true(found.footprint_bytes > found.budget_bytes[MR_TIER_DEVICE]);
+  assert_true(found.tensors > 3 * 12ull * options->layers && found.bytes > 0);
+  assert_int_equal(found.different_losses + found.different_tensors, 0);
+  assert_null(found.first_difference);
+}
+
 static void constrained_runs_verify(void **state) {
   (void)state;
   struct trainer_options options = small_job(3);
-  struct mr_nvme_path nvme = {.path = root, .limit_bytes = 64ull << 20};
   options.layers = 3;
   options.width = 64;
   options.batch = 4;
   options.seq = 128;
   options.grad_accum = 1;
-  options.run.offload = MR_OFFLOAD_NVME;
-  options.run.device_bytes = 4ull << 20;
-  options.run.host_bytes = 512ull << 10;
-  options.run.nvme = &nvme;
-  options.run.nvme_count = 1;
-  options.run.check_plan = true;
-  struct trainer_verification found;
-  assert_int_equal(trainer_verify(&options, root, NULL, &found), MR_OK);
-  assert_int_equal(found.steps, 3);
-  assert_true(found.footprint_bytes > found.budget_bytes[MR_TIER_DEVICE]);
-  assert_true(found.tensors > 3 * 28 && found.bytes > 0);
-  assert_int_equal(found.different_losses + found.different_tensors, 0);
-  assert_null(found.first_difference);
+  expect_verified(&options, 4ull << 20, 512ull << 10);
 }
 
-/* What is trained without any option is at least four times as large as its budgets, and fits. */
+/* The device holds one slice with its logits, gradient or moments, but no two. */
+static void sliced_runs_verify(void **state) {
+  (void)state;
+  struct trainer_options options = sliced_job(2);
+  options.seq = 64;
+  expect_verified(&options, 38ull << 20, 512ull << 10);
+}
+
 static void default_job_needs_offload(void **state) {
   (void)state;
   struct trainer_options options;
@@ -504,6 +517,7 @@ int main(void) {
       TRAIN_TEST(sliced_embeddings_are_resumed),
       TRAIN_TEST(interrupted_jobs_leave_a_checkpoint),
       TRAIN_TEST(constrained_runs_verify),
+      TRAIN_TEST(sliced_runs_verify),
       TRAIN_TEST(default_job_needs_offload),
   };
   return cmocka_run_group_tests(tests, begin_all, end_all);
