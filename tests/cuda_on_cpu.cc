@@ -165,6 +165,7 @@ const entry entries[] = {
     PLAIN(cuda_sum_squares),
     PLAIN(cuda_total),
     PLAIN(cuda_norm),
+    PLAIN(cuda_rates),
     TYPED(cuda_adamw),
     TYPED(cuda_head_sums),
     PLAIN(cuda_head_loss),
@@ -241,12 +242,17 @@ bool release_block() {
   return true;
 }
 
-/* Runs every fiber that is ready, in a drawn order; returns how many there were. */
+/* Runs the fibers that are ready of about half of the warps, in a drawn order, so that warps get
+ * far apart; returns how many are ready in all. */
 unsigned run_ready(random_stream *random) {
   static unsigned order[MOST_THREADS];
-  unsigned count = 0;
+  unsigned count = 0, ready = 0;
+  bool awake = false;
   for (unsigned i = 0; i < fiber_count; i++) {
-    if (fibers[i].state == READY) order[count++] = i;
+    if (i % WARP_LANES == 0) awake = random->below(2) == 0;
+    if (fibers[i].state != READY) continue;
+    ready++;
+    if (awake) order[count++] = i;
   }
   shuffle(random, order, count);
   for (unsigned i = 0; i < count; i++) {
@@ -254,7 +260,7 @@ unsigned run_ready(random_stream *random) {
     threadIdx = fibers[current].thread;
     swapcontext(&scheduler, &fibers[current].context);
   }
-  return count;
+  return ready;
 }
 
 const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {

@@ -4,10 +4,11 @@
  * the machine, with every thread of a block a fiber.
  *
  * A fiber runs until it meets a barrier or a collective of its warp; who goes next is drawn from
- * the seed, and so is the order of blocks. A missing barrier, or a result that depends on the order
- * of threads or blocks, therefore shows as other bits under another seed. A barrier that part of a
- * block never reaches, a collective whose lanes do not all come, and a write past the dynamic
- * shared memory that was asked for are reported. Shared memory starts as NaN in every block.
+ * the seed, and so are the warps that sleep meanwhile and the order of blocks. A missing barrier,
+ * or a result that depends on the order of threads or blocks, therefore shows as other bits under
+ * another seed. A barrier that part of a block never reaches, a collective whose lanes do not all
+ * come, and a write past the dynamic shared memory that was asked for are reported. Dynamic shared
+ * memory starts as NaN in every block.
  */
 #ifndef MEMRUN_TESTS_CUDA_ON_CPU_H
 #define MEMRUN_TESTS_CUDA_ON_CPU_H

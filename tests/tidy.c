@@ -137,10 +137,20 @@ static enum language language_of(const char *path) {
     const char *end;
     enum language language;
   } ends[] = {
-      {".c", LANGUAGE_C},           {".h", LANGUAGE_C},       {".cc", LANGUAGE_C},
-      {".py", LANGUAGE_SCRIPT},     {".sh", LANGUAGE_SCRIPT}, {".bash", LANGUAGE_SCRIPT},
-      {".cmake", LANGUAGE_SCRIPT},  {".in", LANGUAGE_SCRIPT}, {"CMakeLists.txt", LANGUAGE_SCRIPT},
-      {".ci/run", LANGUAGE_SCRIPT}, {".1", LANGUAGE_MANUAL},  {".3", LANGUAGE_MANUAL},
+      {".c", LANGUAGE_C},
+      {".h", LANGUAGE_C},
+      {".cc", LANGUAGE_C},
+      {".cu", LANGUAGE_C},
+      {".cuh", LANGUAGE_C},
+      {".py", LANGUAGE_SCRIPT},
+      {".sh", LANGUAGE_SCRIPT},
+      {".bash", LANGUAGE_SCRIPT},
+      {".cmake", LANGUAGE_SCRIPT},
+      {".in", LANGUAGE_SCRIPT},
+      {"CMakeLists.txt", LANGUAGE_SCRIPT},
+      {".ci/run", LANGUAGE_SCRIPT},
+      {".1", LANGUAGE_MANUAL},
+      {".3", LANGUAGE_MANUAL},
       {".md", LANGUAGE_TEXT},
   };
   for (size_t i = 0; i < COUNT_OF(ends); i++) {

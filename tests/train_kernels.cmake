@@ -23,4 +23,5 @@ if(CMAKE_CXX_COMPILER)
   memrun_unit_test(cuda_kernels unit/cuda_table.c unit/kernels_trial.c)
   target_link_libraries(test_unit_cuda_kernels PRIVATE memrun_kernels memrun_cuda_ops
     memrun_cuda_on_cpu)
+  set_property(TEST unit/cuda_kernels APPEND PROPERTY LABELS slow)
 endif()

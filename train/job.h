@@ -16,6 +16,7 @@ struct trainer {
   struct data_source *data;
   struct data_source *eval_data; /* NULL: evaluation reads from data */
   struct mr_run *run;
+  bool cuda_kernels;         /* open */
   int32_t *tokens, *targets; /* one window */
   float *piece;              /* TRAIN_PIECE_BYTES, for streaming tensors */
   uint64_t steps_done;

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "train/common.h"
+#include "train/cuda/cuda.h"
+#include "train/cuda/run.h"
 #include "train/kernels/kernels.h"
+#include "train/ops_attributes.h"
 
 const struct kernel_table *op_kernels(bool reference) {
   return reference ? kernel_reference() : kernel_fast();
@@ -28,10 +31,9 @@ void op_accumulate(struct op_operands *operands, mr_tensor_id tensor, bool accum
   op_write(operands, tensor);
 }
 
-mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, mr_op_run run,
+mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc,
                     const struct op_operands *operands) {
   desc->size_bytes = sizeof *desc;
-  desc->run[MR_BACKEND_CPU] = run;
   desc->inputs = operands->inputs;
   desc->input_count = operands->input_count;
   desc->outputs = operands->outputs;
@@ -40,14 +42,9 @@ mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, m
   return mr_graph_add_op(builder->graph, desc, &id);
 }
 
-/* The attributes of every op of a layer; an op looks at the fields that concern it. */
-struct layer_attributes {
-  struct op_shape shape;
-  uint64_t in, out; /* of a linear layer; out: of a GELU too */
-  bool reference;
-  bool residual, preactivation; /* optional operands that are there */
-  bool accumulate, accumulate_dx;
-};
+static bool on_cuda(const struct op_builder *builder) {
+  return builder->backend == MR_BACKEND_CUDA;
+}
 
 static uint64_t rows_of(const struct op_shape *shape) {
   return shape->batch * shape->seq;
@@ -80,6 +77,7 @@ mr_status op_add_layernorm(const struct op_builder *builder, const char *name, u
   op_write(&operands, op->rstd);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {layernorm_run, cuda_layernorm_run},
       .kind = "layernorm.forward",
       .signature = "bsc,c,c->bsc,bs,bs",
       .attributes = &attributes,
@@ -87,7 +85,7 @@ mr_status op_add_layernorm(const struct op_builder *builder, const char *name, u
       .flags = MR_OP_REPEATABLE,
       .block = block,
   };
-  return op_finish(builder, &desc, layernorm_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status layernorm_backward_run(const struct mr_op_call *call) {
@@ -127,15 +125,18 @@ mr_status op_add_layernorm_backward(const struct op_builder *builder, const char
   op_accumulate(&operands, op->dbeta, op->accumulate);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {layernorm_backward_run, cuda_layernorm_backward_run},
       .kind = "layernorm.backward",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes =
-          kernel_layernorm_backward_scratch_bytes(rows_of(shape), shape->width, builder->threads),
+      .scratch_bytes = on_cuda(builder)
+                           ? cuda_layernorm_backward_scratch_bytes(rows_of(shape), shape->width)
+                           : kernel_layernorm_backward_scratch_bytes(rows_of(shape), shape->width,
+                                                                     builder->threads),
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, layernorm_backward_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status linear_run(const struct mr_op_call *call) {
@@ -171,16 +172,19 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
   uint64_t rows = rows_of(shape);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {linear_run, cuda_linear_run},
       .kind = "linear.forward",
       .signature = op->residual != OP_NONE ? "bsi,io,o,bso->bso" : "bsi,io,o->bso",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_linear_scratch_bytes(rows, op->in, op->out, builder->threads),
+      .scratch_bytes = on_cuda(builder)
+                           ? cuda_linear_scratch_bytes(rows, op->in, op->out)
+                           : kernel_linear_scratch_bytes(rows, op->in, op->out, builder->threads),
       .flops = 2.0 * (double)rows * (double)op->in * (double)op->out,
       .flags = MR_OP_REPEATABLE,
       .block = block,
   };
-  return op_finish(builder, &desc, linear_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status gelu_run(const struct mr_op_call *call) {
@@ -202,6 +206,7 @@ mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32
   op_write(&operands, op->activated);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {gelu_run, cuda_gelu_run},
       .kind = "gelu.forward",
       .signature = "bso->bso",
       .attributes = &attributes,
@@ -209,7 +214,7 @@ mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32
       .flags = MR_OP_REPEATABLE,
       .block = block,
   };
-  return op_finish(builder, &desc, gelu_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status linear_backward_run(const struct mr_op_call *call) {
@@ -252,16 +257,18 @@ mr_status op_add_linear_backward(const struct op_builder *builder, const char *n
   uint64_t rows = rows_of(shape);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {linear_backward_run, cuda_linear_backward_run},
       .kind = "linear.backward",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes =
-          kernel_linear_backward_scratch_bytes(rows, op->in, op->out, builder->threads),
+      .scratch_bytes = on_cuda(builder) ? cuda_linear_backward_scratch_bytes(rows, op->in, op->out)
+                                        : kernel_linear_backward_scratch_bytes(
+                                              rows, op->in, op->out, builder->threads),
       .flops = 4.0 * (double)rows * (double)op->in * (double)op->out,
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, linear_backward_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status attention_run(const struct mr_op_call *call) {
@@ -287,6 +294,11 @@ static double causal_flops(const struct op_shape *shape) {
 
 mr_status op_add_attention(const struct op_builder *builder, const char *name, uint32_t block,
                            const struct op_shape *shape, const struct op_attention *op) {
+  if (on_cuda(builder) && shape->width / shape->heads > CUDA_MOST_HEAD_WIDTH) {
+    mr_log(MR_LOG_ERROR, "%s: heads of %llu columns; the cuda device takes at most %u", name,
+           (unsigned long long)(shape->width / shape->heads), CUDA_MOST_HEAD_WIDTH);
+    return MR_UNSUPPORTED;
+  }
   struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->qkv);
@@ -294,16 +306,19 @@ mr_status op_add_attention(const struct op_builder *builder, const char *name, u
   op_write(&operands, op->lse);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {attention_run, cuda_attention_run},
       .kind = "attention.forward",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_attention_scratch_bytes(shape->batch, shape->seq, shape->width,
-                                                      shape->heads, builder->threads),
+      .scratch_bytes = on_cuda(builder)
+                           ? 0
+                           : kernel_attention_scratch_bytes(shape->batch, shape->seq, shape->width,
+                                                            shape->heads, builder->threads),
       .flops = 2 * causal_flops(shape),
       .flags = MR_OP_REPEATABLE,
       .block = block,
   };
-  return op_finish(builder, &desc, attention_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status attention_backward_run(const struct mr_op_call *call) {
@@ -334,14 +349,18 @@ mr_status op_add_attention_backward(const struct op_builder *builder, const char
   op_write(&operands, op->dqkv);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {attention_backward_run, cuda_attention_backward_run},
       .kind = "attention.backward",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_attention_backward_scratch_bytes(
-          shape->batch, shape->seq, shape->width, shape->heads, builder->threads),
+      .scratch_bytes =
+          on_cuda(builder)
+              ? cuda_attention_backward_scratch_bytes(shape->batch, shape->seq, shape->heads)
+              : kernel_attention_backward_scratch_bytes(shape->batch, shape->seq, shape->width,
+                                                        shape->heads, builder->threads),
       .flops = 5 * causal_flops(shape), /* scores again, dv, dp, dq, dk */
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, attention_backward_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }

@@ -22,8 +22,9 @@
 /* What all ops of a graph share. */
 struct op_builder {
   struct mr_graph *graph;
-  uint32_t threads; /* of the team that will run them; scratch and results depend on it */
-  bool reference;   /* the readable kernels */
+  mr_backend backend; /* that will run them; scratch depends on it */
+  uint32_t threads;   /* of the team that will run them; scratch and results depend on it */
+  bool reference;     /* the readable kernels */
 };
 
 struct op_shape {
@@ -217,7 +218,7 @@ void op_write(struct op_operands *operands, mr_tensor_id tensor);
 void op_accumulate(struct op_operands *operands, mr_tensor_id tensor, bool accumulate);
 
 /* Adds the op; desc has everything but the operands and sizes. */
-mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc, mr_op_run run,
+mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc,
                     const struct op_operands *operands);
 
 #endif

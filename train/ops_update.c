@@ -4,15 +4,12 @@
 #include <string.h>
 
 #include "train/common.h"
+#include "train/cuda/cuda.h"
+#include "train/cuda/run.h"
 #include "train/kernels/kernels.h"
-#include "train/ops.h"
+#include "train/ops_attributes.h"
 
 #define CLIP_EPSILON 1e-6 /* torch.nn.utils.clip_grad_norm_ */
-
-struct sum_squares_attributes {
-  uint64_t count, index;
-  bool reference;
-};
 
 static mr_status sum_squares_run(const struct mr_op_call *call) {
   const struct sum_squares_attributes *a = call->attributes;
@@ -31,22 +28,19 @@ mr_status op_add_sum_squares(const struct op_builder *builder, const char *name,
   op_accumulate(&operands, op->squares, true);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {sum_squares_run, cuda_sum_squares_run},
       .kind = "sum_squares",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_sum_squares_scratch_bytes(op->count, builder->threads),
+      .scratch_bytes = builder->backend == MR_BACKEND_CUDA
+                           ? cuda_sum_squares_scratch_bytes(op->count)
+                           : kernel_sum_squares_scratch_bytes(op->count, builder->threads),
       .memory_bytes = op->count * sizeof(float),
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, sum_squares_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
-
-struct norm_attributes {
-  uint64_t count;
-  double clip;
-  bool scaled;
-};
 
 static mr_status norm_run(const struct mr_op_call *call) {
   const struct norm_attributes *a = call->attributes;
@@ -77,13 +71,14 @@ mr_status op_add_norm(const struct op_builder *builder, const char *name,
   }
   struct mr_op_desc desc = {
       .name = name,
+      .run = {norm_run, cuda_norm_run},
       .kind = "norm",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, norm_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status rates_run(const struct mr_op_call *call) {
@@ -97,15 +92,14 @@ mr_status op_add_rates(const struct op_builder *builder, const char *name,
   op_read(&operands, op->scalars);
   op_write(&operands, op->rates);
   struct mr_op_desc desc = {
-      .name = name, .kind = "rates", .flags = MR_OP_TRAIN_ONLY, .block = MR_NO_BLOCK};
-  return op_finish(builder, &desc, rates_run, &operands);
+      .name = name,
+      .run = {rates_run, cuda_rates_run},
+      .kind = "rates",
+      .flags = MR_OP_TRAIN_ONLY,
+      .block = MR_NO_BLOCK,
+  };
+  return op_finish(builder, &desc, &operands);
 }
-
-struct adamw_attributes {
-  uint64_t first, count;
-  float beta1, beta2, eps, weight_decay;
-  bool scaled, reference;
-};
 
 static mr_status adamw_run(const struct mr_op_call *call) {
   const struct adamw_attributes *a = call->attributes;
@@ -153,6 +147,7 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
   op_accumulate(&operands, op->v, true);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {adamw_run, cuda_adamw_run},
       .kind = "adamw",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
@@ -160,5 +155,5 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
       .flags = MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE | (op->deferrable ? MR_OP_DEFERRABLE : 0u),
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, adamw_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }

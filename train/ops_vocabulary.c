@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ops of the vocabulary: the token embedding, and the head with its loss, slice by slice. */
 #include "train/common.h"
+#include "train/cuda/cuda.h"
+#include "train/cuda/run.h"
 #include "train/kernels/kernels.h"
-#include "train/ops.h"
+#include "train/ops_attributes.h"
 
 _Static_assert(OP_HEAD_SUMS == KERNEL_HEAD_SUMS && OP_HEAD_SOFTMAX == KERNEL_HEAD_SOFTMAX,
                "tensors have the kernels' shapes");
@@ -11,17 +13,13 @@ uint64_t op_head_stride(uint64_t words) {
   return kernel_head_stride(words);
 }
 
+static bool on_cuda(const struct op_builder *builder) {
+  return builder->backend == MR_BACKEND_CUDA;
+}
+
 static uint64_t rows_of(const struct op_shape *shape) {
   return shape->batch * shape->seq;
 }
-
-struct embed_attributes {
-  struct op_shape shape;
-  struct op_slice slice;
-  bool reference;
-  bool positions;  /* dwpe is an operand */
-  bool accumulate; /* dwpe */
-};
 
 static mr_status embed_run(const struct mr_op_call *call) {
   const struct embed_attributes *a = call->attributes;
@@ -55,6 +53,7 @@ mr_status op_add_embed(const struct op_builder *builder, const char *name, uint3
   op_accumulate(&operands, op->x, op->accumulate);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {embed_run, cuda_embed_run},
       .kind = "embed.forward",
       .signature = "bs,vc,tc->bsc",
       .attributes = &attributes,
@@ -69,7 +68,7 @@ mr_status op_add_embed(const struct op_builder *builder, const char *name, uint3
     desc.signature = "bs,vc,tc,bsc->bsc";
     desc.flags = MR_OP_HOST_CAPABLE;
   }
-  return op_finish(builder, &desc, embed_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status embed_backward_run(const struct mr_op_call *call) {
@@ -110,27 +109,19 @@ mr_status op_add_embed_backward(const struct op_builder *builder, const char *na
   }
   struct mr_op_desc desc = {
       .name = name,
+      .run = {embed_backward_run, cuda_embed_backward_run},
       .kind = "embed.backward",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_embed_backward_scratch_bytes(rows, shape->width, builder->threads),
+      .scratch_bytes = on_cuda(builder) ? 0
+                                        : kernel_embed_backward_scratch_bytes(rows, shape->width,
+                                                                              builder->threads),
       .memory_bytes = elements * sizeof(float),
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, embed_backward_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
-
-/* The attributes of the head's ops; an op looks at the fields that concern it. */
-struct head_attributes {
-  struct op_rows rows;
-  struct op_slice slice;
-  uint64_t width;
-  uint32_t slices;
-  double scale;
-  bool reference;
-  bool accumulate_dx, accumulate; /* accumulate: loss, or dwte */
-};
 
 static mr_status head_logits_run(const struct mr_op_call *call) {
   const struct head_attributes *a = call->attributes;
@@ -169,16 +160,19 @@ mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
   op_write(&operands, op->sums);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {head_logits_run, cuda_head_logits_run},
       .kind = "head.logits",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .scratch_bytes =
-          kernel_head_logits_scratch_bytes(op->rows.count, op->slice.words, builder->threads),
+          on_cuda(builder)
+              ? cuda_head_logits_scratch_bytes(op->rows.count, op->slice.words)
+              : kernel_head_logits_scratch_bytes(op->rows.count, op->slice.words, builder->threads),
       .flops = product_flops(&op->rows, &op->slice, shape->width),
       .flags = MR_OP_REPEATABLE,
       .block = block,
   };
-  return op_finish(builder, &desc, head_logits_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status head_loss_run(const struct mr_op_call *call) {
@@ -214,13 +208,15 @@ mr_status op_add_head_loss(const struct op_builder *builder, const char *name,
   op_accumulate(&operands, op->loss, op->accumulate);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {head_loss_run, cuda_head_loss_run},
       .kind = "head.loss",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = kernel_head_loss_scratch_bytes(op->rows.count),
+      .scratch_bytes = on_cuda(builder) ? cuda_head_loss_scratch_bytes(op->rows.count)
+                                        : kernel_head_loss_scratch_bytes(op->rows.count),
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, head_loss_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }
 
 static mr_status head_gradient_run(const struct mr_op_call *call) {
@@ -267,12 +263,16 @@ mr_status op_add_head_gradient(const struct op_builder *builder, const char *nam
   op_accumulate(&operands, op->dwte, op->accumulate);
   struct mr_op_desc desc = {
       .name = name,
+      .run = {head_gradient_run, cuda_head_gradient_run},
       .kind = "head.gradient",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
+      .scratch_bytes = on_cuda(builder) ? cuda_head_gradient_scratch_bytes(
+                                              op->rows.count, op->slice.words, shape->width)
+                                        : 0,
       .flops = 2 * product_flops(&op->rows, &op->slice, shape->width),
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
-  return op_finish(builder, &desc, head_gradient_run, &operands);
+  return op_finish(builder, &desc, &operands);
 }

@@ -87,8 +87,10 @@ static mr_status build(struct step *step) {
   if (status != MR_OK) {
     return status;
   }
-  struct op_builder builder = {
-      .graph = step->graph, .threads = options->threads, .reference = options->reference};
+  struct op_builder builder = {.graph = step->graph,
+                               .backend = options->backend,
+                               .threads = options->threads,
+                               .reference = options->reference};
   status = add_parameters(step);
   if (status == MR_OK) {
     status = add_inputs(step);

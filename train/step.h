@@ -16,6 +16,7 @@ struct step_options {
   struct optimizer_options optimizer;
   uint32_t batch, seq, grad_accum;
   uint64_t block_rows; /* of the head (vocabulary.h) */
+  mr_backend backend;  /* that will run the ops; MR_BACKEND_CPU is 0 */
   uint32_t threads;    /* resolved: at least 1 */
   bool reference;
 };

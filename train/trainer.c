@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/common.h"
+#include "train/cuda/open.h"
 #include "train/job.h"
 #include "train/kernels/kernels.h"
 #include "train/vocabulary.h"
@@ -28,7 +29,23 @@ static void fill_info(struct trainer *trainer) {
   info->seq = options->seq;
   info->tokens_per_step = (uint64_t)options->batch * options->seq * options->grad_accum;
   info->first_step = 1;
-  info->gemm = options->reference ? "reference" : kernel_gemm_name();
+  if (options->backend == MR_BACKEND_CUDA) {
+    info->gemm = "cuBLASLt";
+  } else {
+    info->gemm = options->reference ? "reference" : kernel_gemm_name();
+  }
+}
+
+/* Finds what the ops compute with, before their graph is built. */
+static mr_status open_kernels(struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  if (options->run.device == MR_BACKEND_CUDA) {
+    mr_status status = cuda_kernels_open();
+    trainer->cuda_kernels = status == MR_OK;
+    return status;
+  }
+  return options->reference ? MR_OK
+                            : kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
 }
 
 static mr_status build_step(struct trainer *trainer) {
@@ -44,6 +61,7 @@ static mr_status build_step(struct trainer *trainer) {
                     .warmup = options->warmup,
                     .decay_steps = options->decay_steps},
       .grad_accum = options->grad_accum,
+      .backend = options->run.device,
       .threads = options->run.threads,
       .reference = options->reference,
   };
@@ -51,8 +69,8 @@ static mr_status build_step(struct trainer *trainer) {
   if (status == MR_OK) {
     step.block_rows = vocabulary_block_rows(step.config.vocab, (uint64_t)step.batch * step.seq);
   }
-  if (status == MR_OK && !options->reference) {
-    status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
+  if (status == MR_OK) {
+    status = open_kernels(trainer);
   }
   if (status == MR_OK) {
     status = step_create(&step, &trainer->step);
@@ -238,6 +256,9 @@ void trainer_destroy(struct trainer *trainer) {
   free(trainer->tokens);
   free(trainer->targets);
   free(trainer->piece);
+  if (trainer->cuda_kernels) {
+    cuda_kernels_close();
+  }
   free(trainer);
 }
 

@@ -107,6 +107,13 @@ struct cuda_norm {
   uint32_t count;
 };
 
+/* rates = scalars: a thread for each, in one block. */
+struct cuda_rates {
+  const float *scalars;
+  float *rates;
+  uint32_t count;
+};
+
 /* AdamW over a range; typed by `copy`. */
 struct cuda_adamw {
   float *p, *m, *v; /* any alignment, as g and copy */

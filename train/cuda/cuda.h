@@ -199,6 +199,8 @@ mr_status cuda_op_sum_squares(const struct cuda_queue *queue, const struct cuda_
 
 mr_status cuda_op_norm(const struct cuda_queue *queue, const struct cuda_norm *op);
 
+mr_status cuda_op_rates(const struct cuda_queue *queue, const struct cuda_rates *op);
+
 mr_status cuda_op_adamw(const struct cuda_queue *queue, enum cuda_type type,
                         const struct cuda_adamw *op);
 

@@ -180,6 +180,10 @@ mr_status cuda_op_norm(const struct cuda_queue *queue, const struct cuda_norm *o
   return queue->launch(queue->context, &launch);
 }
 
+mr_status cuda_op_rates(const struct cuda_queue *queue, const struct cuda_rates *op) {
+  return cuda_launch_row(queue, "cuda_rates", 1, op, sizeof *op);
+}
+
 mr_status cuda_op_adamw(const struct cuda_queue *queue, enum cuda_type type,
                         const struct cuda_adamw *op) {
   return cuda_launch_row(queue, CUDA_TYPED("cuda_adamw", type), element_blocks(op->count, 4), op,

@@ -7,7 +7,8 @@
 #include "train/cuda/device.cuh"
 
 #define HEAD_WARPS 8u
-#define LEAST      -3.402823466e38f /* the largest of nothing: a number, whose differences are too */
+/* The largest of nothing: a number, so that differences from it are numbers too. */
+#define LEAST -3.402823466e38f
 
 /* The largest of some logits and the sum of the exponentials of their distances to it. */
 struct softmax_sums {

@@ -74,6 +74,10 @@ extern "C" __global__ void cuda_norm(const struct cuda_norm a) {
   *a.scale = wanted < 1 || isnan(wanted) ? float(wanted) : 1.0f;
 }
 
+extern "C" __global__ void cuda_rates(const struct cuda_rates a) {
+  if (threadIdx.x < a.count) a.rates[threadIdx.x] = a.scalars[threadIdx.x];
+}
+
 /* What is the same for every element of an update. */
 struct adamw_step {
   float scale, lr, correction1, correction2;
