@@ -30,10 +30,20 @@ if(NOT MEMRUN_SANITIZE)
   target_link_options(memrun_fake_cuda PRIVATE -Wl,--no-undefined)
 endif()
 
-foreach(test IN ITEMS fake fake_memory)
+# cuBLASLt on it, which programs find through MEMRUN_CUBLASLT.
+add_library(memrun_fake_cublaslt SHARED fake/cublaslt.c ${PROJECT_SOURCE_DIR}/base/assert.c
+  ${PROJECT_SOURCE_DIR}/base/log.c)
+target_link_libraries(memrun_fake_cublaslt PRIVATE memrun_settings memrun_fake_cuda)
+set_target_properties(memrun_fake_cublaslt PROPERTIES C_VISIBILITY_PRESET hidden
+  OUTPUT_NAME cublasLt LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake VERSION 13
+  SOVERSION 13)
+
+foreach(test IN ITEMS fake fake_cublaslt fake_memory)
   memrun_unit_test(${test} unit/fake_rig.c)
   target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
 endforeach()
+
+target_link_libraries(test_unit_fake_cublaslt PRIVATE memrun_fake_cublaslt)
 
 # The client's interface on it.
 memrun_unit_test(cuda unit/fake_rig.c)

@@ -73,6 +73,10 @@ mr_cu_result fake_context_check(void) {
   return alive ? FAKE_SUCCESS : FAKE_CONTEXT_IS_DESTROYED;
 }
 
+bool fake_has_context(void) {
+  return fake_context_check() == FAKE_SUCCESS;
+}
+
 uint32_t fake_context_retained(void) {
   pthread_mutex_lock(&primary.lock);
   uint32_t retained = primary.retained;

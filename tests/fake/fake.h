@@ -34,6 +34,7 @@
 #ifndef MEMRUN_TESTS_FAKE_FAKE_H
 #define MEMRUN_TESTS_FAKE_FAKE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define FAKE_API            __attribute__((visibility("default")))
@@ -102,6 +103,12 @@ FAKE_API void fake_live_count(struct fake_live *live_out);
 /* How often that function was called since the settings were read; "*": all functions; "device":
  * items carried out. */
 FAKE_API uint64_t fake_call_count(const char *name);
+
+/* For libraries on top of the driver: whether the calling thread has the context; work for a
+ * stream, which gets a copy of the payload: 0, or the driver's result. */
+FAKE_API bool fake_has_context(void);
+FAKE_API int fake_stream_run(void *stream, void (*run)(void *payload), const void *payload,
+                             uint64_t payload_bytes);
 
 /* Reads the settings again, and forgets counts and a sticky error. Nothing may be going on. */
 FAKE_API void fake_settings_read(void);

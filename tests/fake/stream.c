@@ -180,6 +180,19 @@ uint32_t fake_stream_push(struct fake_stream *stream, struct fake_item *item) {
   return push(stream, item);
 }
 
+int fake_stream_run(void *stream, void (*run)(void *payload), const void *payload,
+                    uint64_t payload_bytes) {
+  struct fake_stream *on = fake_stream_find(stream);
+  mr_cu_result result = fake_first(fake_context_check(), fake_sticky());
+  if (result != FAKE_SUCCESS || on == NULL) {
+    return fake_first(result, FAKE_INVALID_HANDLE);
+  }
+  struct fake_item *item = fake_item_create(run, payload_bytes, true);
+  memcpy(item->payload, payload, payload_bytes);
+  fake_stream_push(on, item);
+  return FAKE_SUCCESS;
+}
+
 void fake_stream_wait(struct fake_stream *stream, uint32_t position) {
   fake_gate_wait(&stream->finished, position);
 }
