@@ -13,6 +13,8 @@
 #define STEPS      5u
 #define FIRST_STEP 2u /* the first measured; those before fill the queues */
 #define ROUNDING   1e-12
+/* Of the drive, for the direction that compute waits for: the store holds the other one back. */
+#define AWAITED_SHARE 0.75
 
 struct player {
   const struct mr_plan_problem *problem;
@@ -45,6 +47,15 @@ static double instruction_seconds(const struct player *player, uint32_t queue,
                                       player->plan->instances[instruction->instance].bytes);
 }
 
+static bool is_over(const struct player *player, const struct mr_wait *wait, uint32_t step) {
+  if (wait->previous_step && step == 0) {
+    return true;
+  }
+  uint32_t turn = wait->previous_step ? step - 1 : step;
+  return player->finished[wait->queue] >=
+         turn * player->plan->instruction_count[wait->queue] + wait->count;
+}
+
 static bool can_start(const struct player *player, uint32_t queue) {
   const struct mr_program_plan *plan = player->plan;
   uint32_t count = plan->instruction_count[queue];
@@ -61,9 +72,7 @@ static bool can_start(const struct player *player, uint32_t queue) {
   const struct mr_instruction *instruction = &plan->instructions[queue][next % count];
   for (uint32_t i = 0; i < instruction->wait_count; i++) {
     const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
-    if (wait->previous_step && step == 0) continue;
-    uint32_t turn = wait->previous_step ? step - 1 : step;
-    if (player->finished[wait->queue] < turn * plan->instruction_count[wait->queue] + wait->count) {
+    if (!is_over(player, wait, step)) {
       return false;
     }
   }
@@ -108,21 +117,55 @@ static double compute_pace(const struct player *player) {
   return pace;
 }
 
-/* The part of its own rate at which a queue works now. */
-static double pace(const struct player *player, uint32_t queue) {
-  if (queue == MR_QUEUE_COMPUTE) {
-    return compute_pace(player);
+/* The queue that compute waits for; MR_QUEUE_COUNT: none, an op runs. */
+static uint32_t awaited_queue(const struct player *player) {
+  const struct mr_program_plan *plan = player->plan;
+  uint32_t count = plan->instruction_count[MR_QUEUE_COMPUTE];
+  uint32_t next = player->started[MR_QUEUE_COMPUTE];
+  if (busy(player, MR_QUEUE_COMPUTE) || next == STEPS * count) {
+    return MR_QUEUE_COUNT;
+  }
+  const struct mr_instruction *op = &plan->instructions[MR_QUEUE_COMPUTE][next % count];
+  for (uint32_t i = 0; i < op->wait_count; i++) {
+    const struct mr_wait *wait = &plan->waits[op->first_wait + i];
+    if (!is_over(player, wait, next / count)) {
+      return wait->queue;
+    }
+  }
+  return MR_QUEUE_COUNT;
+}
+
+/* Bytes a second of reads and of writes while both are under way: half of what the drive does then
+ * for each, more for the one that compute waits for, and what one cannot use is the other's. */
+static void share_drive(const struct player *player, double *read_out, double *write_out) {
+  double reads = player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  double writes = player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = fmin(player->problem->nvme_mixed_bytes_per_second, reads + writes);
+  uint32_t awaited = awaited_queue(player);
+  double share = 0.5;
+  if (awaited == MR_QUEUE_OF(MR_LINK_NVME_READ)) {
+    share = AWAITED_SHARE;
+  } else if (awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE)) {
+    share = 1 - AWAITED_SHARE;
+  }
+  *write_out = fmin(writes, (1 - share) * mixed);
+  *read_out = fmin(reads, mixed - *write_out);
+  *write_out = fmin(writes, mixed - *read_out);
+}
+
+/* The parts of their own rates at which queues work now. */
+static void find_paces(const struct player *player, double *paces) {
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    paces[q] = q == MR_QUEUE_COMPUTE ? compute_pace(player) : 1;
   }
   uint32_t read = MR_QUEUE_OF(MR_LINK_NVME_READ);
   uint32_t write = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
-  double mixed = player->problem->nvme_mixed_bytes_per_second;
-  if ((queue != read && queue != write) || mixed <= 0 || !busy(player, read) ||
-      !busy(player, write)) {
-    return 1.0;
+  if (player->problem->nvme_mixed_bytes_per_second > 0 && busy(player, read) &&
+      busy(player, write)) {
+    share_drive(player, &paces[read], &paces[write]);
+    paces[read] /= player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
+    paces[write] /= player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
   }
-  double both = player->problem->link[MR_LINK_NVME_READ].bytes_per_second +
-                player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  return mixed < both ? mixed / both : 1.0;
 }
 
 /* How long after its bytes have passed the move that passes is finished: what goes before its bytes
@@ -167,9 +210,7 @@ static void finish_what_is_due(struct player *player, uint32_t queue) {
 /* Lets time pass until something changes; false where nothing is under way. */
 static bool advance(struct player *player) {
   double paces[MR_QUEUE_COUNT];
-  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    paces[q] = pace(player, q);
-  }
+  find_paces(player, paces);
   double pass = next_event(player, paces);
   if (pass == INFINITY) {
     return false;
