@@ -2,23 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forecasts against measured medians over models, budgets and modes; writes results/truth.txt.
 
-  bench/truth.py [MEMRUN [FOLDER]]
+  bench/truth.py [--only PATTERN] [MEMRUN [FOLDER]]
 
 MEMRUN is the command (build/release/tools/memrun), FOLDER where NVMe files and the profile go
-(build/bench-truth; removed at the end). Each model runs without budgets first, so that the profile
-knows its ops, as it does on a machine that has been used. Then each job: what the first plan
-forecast, what the last plan did, the median of the steps under it, how far the forecasts are off,
-how often the plan was replaced, whether each tier's peak was the plan's to the byte, and how much
-of the processors others had. Wants a machine that does nothing else; takes about seven minutes.
+(build/bench-truth; removed at the end). PATTERN chooses jobs by name, as a shell does files': a
+job is MODEL/MEMORY/TIER/RECOMPUTE (--only '4x256/*/nvme/*'). Then nothing is written. A job that
+does not fit its part of the memory gets the smallest budget that does.
+
+Each model runs without budgets first, so that the profile knows its ops, as it does on a machine
+that has been used. Then each job: what the first plan forecast, what the last forecast was, the
+median of the steps since, how far the forecasts are off, how far the step is from a replay, a
+simulation by what its own ops and links took (what is left is the simulation's fault, the rest the
+rates'), how often the plan was replaced, whether each tier's peak was the plan's to the byte, and
+how much of the processors others had. Wants a machine that does nothing else; takes about seven
+minutes.
 """
 
+import argparse
 import datetime
+import fnmatch
 import json
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = {
@@ -34,15 +42,22 @@ JOBS = [(1.0, "none", "none"), (0.5, "host", "none"), (0.25, "host", "none"),
         (0.25, "nvme", "auto"), (0.125, "nvme", "auto")]
 TEACHING_STEPS = "6"
 GOAL = 0.05
-ROW = "%-7s %6s %-5s %-9s %9s %9s %9s %8s %8s %8s %6s %7s"
+DOES_NOT_FIT = 3
+REPLAY = re.compile(r"replay: a step took ([\d.]+) s, ([\d.]+) s simulated")
+ROW = "%-7s %6s %-5s %-9s %9s %9s %9s %8s %8s %8s %8s %6s %7s"
+
+
+def output(command, *arguments):
+    done = subprocess.run([*command, "--json", *map(str, arguments)], capture_output=True,
+                          text=True, check=False)
+    refused = command[1] == "plan" and done.returncode == DOES_NOT_FIT
+    if done.returncode != 0 and not refused:
+        raise SystemExit("memrun %s: %s" % (" ".join(map(str, arguments)), done.stderr.strip()))
+    return done
 
 
 def events(command, *arguments):
-    done = subprocess.run([*command, "--json", *map(str, arguments)], capture_output=True,
-                          text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit("memrun %s: %s" % (" ".join(map(str, arguments)), done.stderr.strip()))
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in output(command, *arguments).stdout.splitlines()]
 
 
 def measure(memrun, folder, model, job):
@@ -52,53 +67,82 @@ def measure(memrun, folder, model, job):
     options = [*options, "--profile", folder / "profile.json"]
     footprint = events([memrun, "plan"], *options, "--offload", "none", "--recompute",
                        "none")[0]["footprint_bytes"]
-    more = ["--offload", tier, "--recompute", recompute, "--steps", steps]
-    more += ["--device-mem", int(part * footprint)] if part < 1 else []
+    more = ["--offload", tier, "--recompute", recompute]
     more += ["--host-mem", footprint] if tier == "host" else []
     more += ["--host-mem", "0", "--nvme", folder] if tier == "nvme" else []
-    done = events([memrun, "train"], *options, *more)[-1]
+    if part < 1:
+        device = int(part * footprint)
+        plan = events([memrun, "plan"], *options, *more, "--device-mem", device)[0]
+        device = device if plan["fits"] else plan["smallest_device_bytes"]
+        more += ["--device-mem", device]
+        part = device / footprint
+    more += ["--steps", steps]
+    ended = output([memrun, "train"], *options, *more, "-vv")
+    done = json.loads(ended.stdout.splitlines()[-1])
+    step, replayed = map(float, REPLAY.search(ended.stderr).groups())
     found = done["forecast"]
     median = found["median_seconds"]
     first = found["first_predicted_seconds"] / median - 1
     equal = all(done["plan"]["need_bytes"][each] == done["peak_bytes"][each]
                 for each in ("device", "host", "nvme")) if found["replans"] == 0 else None
-    row = ROW % (model, "%g %%" % (100 * part), tier, recompute,
+    row = ROW % (model, "%.3g %%" % (100 * part), tier, recompute,
                  *("%.1f" % (1e3 * seconds) for seconds in
                    (found["first_predicted_seconds"], found["predicted_seconds"], median)),
                  "%+.1f %%" % (100 * first), "%+.1f %%" % (100 * found["error"]),
+                 "%+.1f %%" % (100 * (replayed / step - 1)),
                  found["replans"], {True: "equal", False: "differ", None: "-"}[equal],
                  "%.0f %%" % (100 * found["others_share"]))
     return row, first, found["error"]
 
 
+def name_of(model, job):
+    part, tier, recompute = job
+    return "%s/%g/%s/%s" % (model, 100 * part, tier, recompute)
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="PATTERN", default="*")
+    parser.add_argument("memrun", nargs="?", type=pathlib.Path,
+                        default=ROOT / "build/release/tools/memrun")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=ROOT / "build/bench-truth")
+    return parser.parse_args()
+
+
+def teach(memrun, folder, model):
+    """Two runs without budgets; the second corrects the first."""
+    for _ in range(2):
+        events([memrun, "train"], *MODELS[model][0], "--profile", folder / "profile.json",
+               "--offload", "none", "--recompute", "none", "--steps", TEACHING_STEPS)
+
+
 def main():
-    memrun = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/tools/memrun"
-    folder = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build/bench-truth")
-    folder.mkdir(parents=True, exist_ok=True)
+    asked = options()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    chosen = [(model, job) for model in MODELS for job in JOBS
+              if fnmatch.fnmatch(name_of(model, job), asked.only)]
     lines = ["bench/truth.py, %s, %s" % (datetime.date.today(), platform.platform()), "",
              ROW % ("model", "memory", "tier", "recompute", "first ms", "last ms", "median",
-                    "first", "last", "replans", "peaks", "others")]
+                    "first", "last", "replay", "replans", "peaks", "others")]
     print("\n".join(lines), flush=True)
     errors = []
     try:
-        for options, _ in MODELS.values():
-            for _ in range(2):
-                events([memrun, "train"], *options, "--profile", folder / "profile.json",
-                       "--offload", "none", "--recompute", "none", "--steps", TEACHING_STEPS)
-        for model in MODELS:
-            for job in JOBS:
-                row, *found = measure(memrun, folder, model, job)
-                errors.append(found)
-                lines.append(row)
-                print(row, flush=True)
+        for model in dict.fromkeys(model for model, _ in chosen):
+            teach(asked.memrun, asked.folder, model)
+        for model, job in chosen:
+            row, *found = measure(asked.memrun, asked.folder, model, job)
+            errors.append(found)
+            lines.append(row)
+            print(row, flush=True)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(asked.folder)
     for which, name in enumerate(("first", "last")):
         good = sum(abs(found[which]) <= GOAL for found in errors)
         lines.append("%s forecast within %.0f %%: %d of %d jobs" % (name, 100 * GOAL, good,
                                                                     len(errors)))
         print(lines[-1])
-    (ROOT / "bench/results/truth.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if asked.only == "*":
+        (ROOT / "bench/results/truth.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
