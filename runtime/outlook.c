@@ -15,60 +15,63 @@
 /* A link that moved less than this in all has shown no rate. */
 #define LEAST_MOVED_BYTES  (8ull << 20)
 #define LEAST_BUSY_SECONDS 1e-4
+/* A rate of the drive that later runs count on wants more: caches of its own take up less. */
+#define LEAST_DEEP_BYTES (256ull << 20)
+/* A run counts as much as all that came before it: machines change, noise must not. */
+#define MACHINE_WEIGHT 0.5
 /* Links that are busy for less than this part of compute's time do not show what they cost it. */
 #define LEAST_BESIDE 0.05
 #define SLOWEST_PACE 0.3
 #define LEAST_MOVES  100u
 
 mr_status mr_outlook_init(struct mr_run *run) {
-  uint32_t op_count = run->layout->program->op_count;
-  struct mr_outlook outlook = {
-      .alone = mr_allocate(op_count, sizeof *outlook.alone),
-      .crowded = mr_allocate(op_count, sizeof *outlook.crowded),
-  };
-  if (outlook.alone == NULL || outlook.crowded == NULL) {
-    free(outlook.alone);
-    free(outlook.crowded);
+  uint64_t samples = (uint64_t)MR_LESSON_STEPS * run->layout->program->op_count;
+  float *op_seconds = mr_allocate(samples, sizeof *op_seconds);
+  if (op_seconds == NULL) {
     return MR_NO_MEMORY;
   }
   mr_outlook_fini(run);
-  run->outlook = outlook;
+  run->outlook.op_seconds = op_seconds;
   return MR_OK;
 }
 
 void mr_outlook_fini(struct mr_run *run) {
-  free(run->outlook.alone);
-  free(run->outlook.crowded);
+  free(run->outlook.op_seconds);
   run->outlook = (struct mr_outlook){0};
 }
 
 void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded) {
-  struct mr_op_sum *sum = crowded ? &run->outlook.crowded[op] : &run->outlook.alone[op];
-  sum->seconds += seconds;
-  sum->samples++;
+  struct mr_outlook *outlook = &run->outlook;
+  uint64_t row = outlook->lesson_count % MR_LESSON_STEPS;
+  outlook->op_seconds[row * run->layout->program->op_count + op] =
+      (float)(crowded ? -seconds : seconds);
+}
+
+static void look_at_load(struct mr_outlook *outlook) {
+  if (mr_clock_seconds() - outlook->load_mark.wall_seconds > LOAD_SECONDS) {
+    struct mr_load_mark now;
+    mr_load_take(&now);
+    outlook->others_share = mr_load_others_share(&outlook->load_mark, &now);
+  }
 }
 
 void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) {
   struct mr_outlook *outlook = &run->outlook;
+  struct mr_lesson lesson = {.seconds = report->seconds,
+                             .compute_seconds = report->compute_busy_seconds,
+                             .bind_seconds = report->bind_seconds};
+  mr_traffic_take(&run->traffic, &lesson.traffic);
   if (outlook->load_mark.processors == 0) {
     mr_load_take(&outlook->load_mark);
   }
   if (atomic_load(&run->round) != MR_ROUND_TRAIN || run->step_index <= run->plan_base + 1) {
     return;
   }
+  memcpy(lesson.moved_bytes, report->moved_bytes, sizeof lesson.moved_bytes);
+  memcpy(lesson.busy_seconds, report->link_busy_seconds, sizeof lesson.busy_seconds);
+  outlook->lessons[outlook->lesson_count++ % MR_LESSON_STEPS] = lesson;
   outlook->step_seconds[outlook->step_count++ % MR_OUTLOOK_STEPS] = report->seconds;
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    outlook->moved_bytes[link] += report->moved_bytes[link];
-    outlook->busy_seconds[link] += report->link_busy_seconds[link];
-  }
-  outlook->compute_seconds += report->compute_busy_seconds;
-  outlook->bind_seconds += report->bind_seconds;
-  outlook->measured_steps++;
-  if (mr_clock_seconds() - outlook->load_mark.wall_seconds > LOAD_SECONDS) {
-    struct mr_load_mark now;
-    mr_load_take(&now);
-    outlook->others_share = mr_load_others_share(&outlook->load_mark, &now);
-  }
+  look_at_load(outlook);
 }
 
 void mr_outlook_restart(struct mr_outlook *outlook) {
@@ -97,43 +100,125 @@ bool mr_outlook_disturbed(const struct mr_outlook *outlook) {
   return outlook->others_share > MOST_OTHERS;
 }
 
+/* The typical steps: rows of the rings, and what they showed together. */
+struct typical {
+  uint32_t rows[MR_LESSON_STEPS];
+  uint32_t count;
+  struct mr_lesson sums;
+};
+
+static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typical *typical) {
+  const struct mr_lesson *lesson = &outlook->lessons[row];
+  struct mr_lesson *sums = &typical->sums;
+  typical->rows[typical->count++] = row;
+  sums->seconds += lesson->seconds;
+  sums->compute_seconds += lesson->compute_seconds;
+  sums->bind_seconds += lesson->bind_seconds;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    sums->moved_bytes[link] += lesson->moved_bytes[link];
+    sums->busy_seconds[link] += lesson->busy_seconds[link];
+  }
+  mr_traffic_add(&sums->traffic, &lesson->traffic);
+}
+
+/* Rows in the order of their steps' times; a quarter is left out at each end. */
+static void find_typical(const struct mr_outlook *outlook, struct typical *typical) {
+  uint32_t sorted[MR_LESSON_STEPS];
+  uint32_t count = (uint32_t)mr_min_u64(outlook->lesson_count, MR_LESSON_STEPS);
+  for (uint32_t row = 0; row < count; row++) {
+    uint32_t place = row;
+    while (place > 0 &&
+           outlook->lessons[sorted[place - 1]].seconds > outlook->lessons[row].seconds) {
+      sorted[place] = sorted[place - 1];
+      place--;
+    }
+    sorted[place] = row;
+  }
+  *typical = (struct typical){0};
+  uint32_t left_out = count < 3 ? 0 : (count + 1) / 4;
+  for (uint32_t i = left_out; i < count - left_out; i++) {
+    add_row(outlook, sorted[i], typical);
+  }
+}
+
 static void merge(double *value, double now, double weight) {
   *value = (1 - weight) * *value + weight * now;
 }
 
-static void learn_link(const struct mr_outlook *outlook, mr_link link, double weight,
-                       double *rate) {
-  if (outlook->moved_bytes[link] >= LEAST_MOVED_BYTES &&
-      outlook->busy_seconds[link] > LEAST_BUSY_SECONDS) {
-    merge(rate, (double)outlook->moved_bytes[link] / outlook->busy_seconds[link], weight);
+/* What an op took in typical steps, when no link was busy beside it or, `crowded`, when one was; 0
+ * where it never ran so. */
+static double op_seconds(const struct mr_run *run, const struct typical *typical, mr_op_id op,
+                         bool crowded) {
+  uint32_t op_count = run->layout->program->op_count;
+  double sum = 0;
+  uint32_t samples = 0;
+  for (uint32_t i = 0; i < typical->count; i++) {
+    float seconds = run->outlook.op_seconds[(uint64_t)typical->rows[i] * op_count + op];
+    if (crowded ? seconds < 0 : seconds > 0) {
+      sum += fabs((double)seconds);
+      samples++;
+    }
   }
+  return samples == 0 ? 0 : sum / samples;
+}
+
+double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {
+  const struct mr_outlook *outlook = &run->outlook;
+  uint32_t op_count = run->layout->program->op_count;
+  struct typical typical;
+  find_typical(outlook, &typical);
+  for (uint32_t k = 0; k < op_count; k++) {
+    double sum = 0;
+    for (uint32_t i = 0; i < typical.count; i++) {
+      sum += fabs((double)outlook->op_seconds[(uint64_t)typical.rows[i] * op_count + k]);
+    }
+    op_seconds_out[k] = typical.count == 0 ? 0 : sum / typical.count;
+  }
+  return typical.count == 0 ? 0 : typical.sums.seconds / typical.count;
 }
 
 /* Ops that ran beside no busy link teach what they take alone. One that never did teaches only
  * where nothing is known of its kind, less what the links' presence should have cost it. */
-static mr_status learn_ops(const struct mr_run *run, double weight, struct mr_profile *profile) {
+static mr_status learn_ops(const struct mr_run *run, const struct typical *typical, double weight,
+                           struct mr_profile *profile) {
   const struct mr_graph *program = run->layout->program;
-  const struct mr_outlook *outlook = &run->outlook;
   double *seconds = mr_allocate(program->op_count, sizeof *seconds);
-  uint32_t *samples = mr_allocate(program->op_count, sizeof *samples);
-  if (seconds == NULL || samples == NULL) {
-    free(seconds);
-    free(samples);
+  if (seconds == NULL) {
     return MR_NO_MEMORY;
   }
   double pace = fmin(profile->pace_beside_copy, profile->pace_beside_nvme);
   for (uint32_t k = 0; k < program->op_count; k++) {
-    bool alone = outlook->alone[k].samples > 0;
-    if (alone || !mr_profile_knows(profile, &program->ops[k])) {
-      const struct mr_op_sum *sum = alone ? &outlook->alone[k] : &outlook->crowded[k];
-      seconds[k] = sum->seconds * (alone ? 1 : pace);
-      samples[k] = sum->samples;
+    seconds[k] = op_seconds(run, typical, k, false);
+    if (!(seconds[k] > 0) && !mr_profile_knows(profile, &program->ops[k])) {
+      seconds[k] = pace * op_seconds(run, typical, k, true);
     }
   }
-  mr_profile_learn(profile, program, seconds, samples, weight);
+  mr_profile_learn(profile, program, seconds, weight);
   free(seconds);
-  free(samples);
   return MR_OK;
+}
+
+/* What ops took beyond what they take alone, over the time in which links were busy beside them, is
+ * what the links' presence costs. */
+static void learn_pace(const struct mr_run *run, const struct typical *typical, double weight,
+                       struct mr_profile *profile) {
+  const struct mr_lesson *sums = &typical->sums;
+  const struct mr_graph *program = run->layout->program;
+  double copies =
+      sums->busy_seconds[MR_LINK_DEVICE_TO_HOST] + sums->busy_seconds[MR_LINK_HOST_TO_DEVICE];
+  double nvme = mr_traffic_busy_seconds(&sums->traffic);
+  double beside = fmin(copies + nvme, sums->compute_seconds);
+  if (beside < LEAST_BESIDE * sums->compute_seconds) {
+    return;
+  }
+  double alone = 0;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    double measured = op_seconds(run, typical, k, false);
+    alone += measured > 0 ? measured : mr_profile_op_seconds(profile, &program->ops[k]);
+  }
+  double lost = sums->compute_seconds - alone * typical->count;
+  double pace = fmin(fmax(1 - lost / beside, SLOWEST_PACE), 1);
+  merge(nvme > copies ? &profile->pace_beside_nvme : &profile->pace_beside_copy, pace, weight);
 }
 
 /* Moves of pages by the compute queue in a step. */
@@ -145,45 +230,52 @@ static uint64_t bind_moves(const struct mr_program_plan *layout) {
   return moves;
 }
 
-/* What ops took beyond what they take alone, over the time in which links were busy beside them, is
- * what the links' presence costs. */
-static void learn_pace(const struct mr_run *run, double weight, struct mr_profile *profile) {
-  const struct mr_outlook *outlook = &run->outlook;
-  const struct mr_graph *program = run->layout->program;
-  double copies =
-      outlook->busy_seconds[MR_LINK_DEVICE_TO_HOST] + outlook->busy_seconds[MR_LINK_HOST_TO_DEVICE];
-  double nvme =
-      fmax(outlook->busy_seconds[MR_LINK_NVME_READ], outlook->busy_seconds[MR_LINK_NVME_WRITE]);
-  double beside = fmin(copies + nvme, outlook->compute_seconds);
-  if (beside < LEAST_BESIDE * outlook->compute_seconds) {
-    return;
-  }
-  double alone = 0;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    alone += mr_profile_op_seconds(profile, &program->ops[k]);
-  }
-  double lost = outlook->compute_seconds - alone * (double)outlook->measured_steps;
-  double pace = fmin(fmax(1 - lost / beside, SLOWEST_PACE), 1);
-  merge(nvme > copies ? &profile->pace_beside_nvme : &profile->pace_beside_copy, pace, weight);
-}
-
-mr_status mr_outlook_learn(const struct mr_run *run, double weight, struct mr_profile *profile,
-                           struct mr_store_rates *nvme) {
-  const struct mr_outlook *outlook = &run->outlook;
-  mr_status status = learn_ops(run, weight, profile);
-  if (status != MR_OK || outlook->measured_steps == 0) {
-    return status;
-  }
-  learn_pace(run, weight, profile);
-  uint64_t moves = bind_moves(run->layout) * outlook->measured_steps;
+static void learn_moves(const struct mr_run *run, const struct typical *typical, double weight,
+                        struct mr_profile *profile) {
+  uint64_t moves = bind_moves(run->layout) * typical->count;
   if (moves > LEAST_MOVES) {
     /* 0: of a profile that does not know it. */
-    merge(&profile->bind_seconds_per_move, fmax(outlook->bind_seconds / (double)moves, 1e-9),
+    merge(&profile->bind_seconds_per_move, fmax(typical->sums.bind_seconds / (double)moves, 1e-9),
           profile->bind_seconds_per_move > 0 ? weight : 1);
   }
-  learn_link(outlook, MR_LINK_DEVICE_TO_HOST, weight, &profile->copy_bytes_per_second[0]);
-  learn_link(outlook, MR_LINK_HOST_TO_DEVICE, weight, &profile->copy_bytes_per_second[1]);
-  learn_link(outlook, MR_LINK_NVME_READ, weight, &nvme->read_bytes_per_second);
-  learn_link(outlook, MR_LINK_NVME_WRITE, weight, &nvme->write_bytes_per_second);
-  return MR_OK;
+}
+
+static void learn_copies(const struct mr_lesson *sums, double weight, struct mr_profile *profile) {
+  for (uint32_t link = MR_LINK_DEVICE_TO_HOST; link <= MR_LINK_HOST_TO_DEVICE; link++) {
+    if (sums->moved_bytes[link] >= LEAST_MOVED_BYTES &&
+        sums->busy_seconds[link] > LEAST_BUSY_SECONDS) {
+      merge(&profile->copy_bytes_per_second[link],
+            (double)sums->moved_bytes[link] / sums->busy_seconds[link], weight);
+    }
+  }
+}
+
+static void learn_nvme(const struct mr_traffic_sums *traffic, enum mr_lesson_scope scope,
+                       double weight, struct mr_store_rates *nvme) {
+  double *const rates[] = {[MR_TRAFFIC_READS] = &nvme->read_bytes_per_second,
+                           [MR_TRAFFIC_WRITES] = &nvme->write_bytes_per_second,
+                           [MR_TRAFFIC_BOTH] = &nvme->mixed_bytes_per_second};
+  bool deep = scope == MR_LESSON_MACHINE;
+  for (uint32_t what = MR_TRAFFIC_READS; what <= MR_TRAFFIC_BOTH; what++) {
+    double rate = mr_traffic_rate(traffic, what, deep, deep ? LEAST_DEEP_BYTES : LEAST_MOVED_BYTES);
+    if (rate > 0) {
+      merge(rates[what], rate, weight);
+    }
+  }
+}
+
+mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
+                           struct mr_profile *profile, struct mr_store_rates *nvme) {
+  double weight = scope == MR_LESSON_RUN ? 1 : MACHINE_WEIGHT;
+  struct typical typical;
+  find_typical(&run->outlook, &typical);
+  if (typical.count == 0) {
+    return MR_OK;
+  }
+  /* Before ops: what they took alone, as far as only the profile knows, is from other runs. */
+  learn_pace(run, &typical, weight, profile);
+  learn_moves(run, &typical, weight, profile);
+  learn_copies(&typical.sums, weight, profile);
+  learn_nvme(&typical.sums.traffic, scope, weight, nvme);
+  return learn_ops(run, &typical, weight, profile);
 }

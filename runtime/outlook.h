@@ -3,6 +3,10 @@
  * The outlook holds what was measured under the present plan against what the plan forecast: times
  * of steps and ops, busy links, and how much of the processors others took meanwhile. A plan's
  * first step counts for nothing: it warms caches and libraries up.
+ *
+ * What is learned comes from *typical* steps: of the last steps, the half whose times are nearest
+ * the median. One in which the disk or the processor was held up by something else teaches nothing,
+ * as it does not move the median either.
  */
 #ifndef MEMRUN_RUNTIME_OUTLOOK_H
 #define MEMRUN_RUNTIME_OUTLOOK_H
@@ -14,27 +18,32 @@
 
 #include "runtime/load.h"
 #include "runtime/profile.h"
+#include "runtime/traffic.h"
 
 /* Steps whose median is told: enough to pass over some bad ones, few enough to sort at each step.
  */
 #define MR_OUTLOOK_STEPS 63u
+/* Steps of which everything is kept, to learn from. */
+#define MR_LESSON_STEPS 15u
 
-struct mr_op_sum {
+/* What one step showed, or several together. */
+struct mr_lesson {
   double seconds;
-  uint32_t samples;
+  double compute_seconds;
+  double bind_seconds;
+  uint64_t moved_bytes[MR_LINK_COUNT];
+  double busy_seconds[MR_LINK_COUNT];
+  struct mr_traffic_sums traffic;
 };
 
 struct mr_outlook {
-  /* Of each op of the program: when no link was busy, and when any was. */
-  struct mr_op_sum *alone;
-  struct mr_op_sum *crowded;
-  double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps, a ring */
+  double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps since the forecast, a ring */
   uint64_t step_count;
-  uint64_t moved_bytes[MR_LINK_COUNT];
-  double busy_seconds[MR_LINK_COUNT];
-  double compute_seconds;
-  double bind_seconds;
-  uint64_t measured_steps; /* in these sums */
+  /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
+   * below 0 where a link was busy beside it. */
+  struct mr_lesson lessons[MR_LESSON_STEPS];
+  float *op_seconds; /* MR_LESSON_STEPS * op count */
+  uint64_t lesson_count;
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */
 };
@@ -62,9 +71,18 @@ double mr_outlook_median_seconds(const struct mr_outlook *outlook);
 /* True where others took so much of the machine that its speed cannot be learned from the steps. */
 bool mr_outlook_disturbed(const struct mr_outlook *outlook);
 
-/* Merges the rates that the steps show into the profile's and the store's, where they count
- * `weight` (0 to 1) of the whole; what the steps did not use stays. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_outlook_learn(const struct mr_run *run, double weight,
+/* What each op of the program took in typical steps, beside busy links or not, and what those steps
+ * took; 0 where none was measured. */
+double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out);
+
+/* Whose rates are learned: this run's, whatever it found, or those of all runs on the machine,
+ * where this one counts a part, and for NVMe only what the drive reached when it was kept at work.
+ */
+enum mr_lesson_scope { MR_LESSON_RUN, MR_LESSON_MACHINE };
+
+/* Merges the rates that typical steps show into the profile's and the store's; what the steps did
+ * not use stays. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
                                            struct mr_profile *profile, struct mr_store_rates *nvme);
 
 #endif

@@ -79,11 +79,17 @@ static const struct mr_store_rates tiny_rates = {.read_bytes_per_second = 1e8,
                                                  .mode = MR_STORE_STAGED};
 #define SMALLEST_PROBE_BYTES (16ull << 20)
 
-static void keep_path(struct mr_profile *profile, const struct mr_path_rate *path) {
+/* path_count: the profile does not know these devices. */
+static uint32_t find_path(const struct mr_profile *profile, const char *devices) {
   uint32_t at = 0;
-  while (at < profile->path_count && strcmp(profile->paths[at].devices, path->devices) != 0) {
+  while (at < profile->path_count && strcmp(profile->paths[at].devices, devices) != 0) {
     at++;
   }
+  return at;
+}
+
+static void keep_path(struct mr_profile *profile, const struct mr_path_rate *path) {
+  uint32_t at = find_path(profile, path->devices);
   if (at == MR_PROFILE_MAX_PATHS) {
     memmove(&profile->paths[0], &profile->paths[1],
             (MR_PROFILE_MAX_PATHS - 1) * sizeof profile->paths[0]);
@@ -101,11 +107,10 @@ static mr_status get_paths(const struct mr_settings *settings, struct mr_profile
   if (status != MR_OK) {
     return status;
   }
-  for (uint32_t i = 0; i < profile->path_count && !settings->reprofile; i++) {
-    if (strcmp(profile->paths[i].devices, path.devices) == 0) {
-      *nvme_out = profile->paths[i].rates;
-      return MR_OK;
-    }
+  uint32_t known = find_path(profile, path.devices);
+  if (known < profile->path_count && !settings->reprofile) {
+    *nvme_out = profile->paths[known].rates;
+    return MR_OK;
   }
   if (settings->budget_bytes[MR_TIER_NVME] / 2 >= SMALLEST_PROBE_BYTES) {
     status = probe_paths(settings, &path.rates);
@@ -117,6 +122,16 @@ static mr_status get_paths(const struct mr_settings *settings, struct mr_profile
   }
   *nvme_out = path.rates;
   return MR_OK;
+}
+
+struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
+                                       const struct mr_settings *settings) {
+  char devices[MR_PROFILE_KEY_BYTES];
+  if (settings->nvme_count == 0 || device_key(settings, devices) != MR_OK) {
+    return NULL;
+  }
+  uint32_t at = find_path(profile, devices);
+  return at < profile->path_count ? &profile->paths[at].rates : NULL;
 }
 
 mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile **profile_out,
@@ -230,7 +245,7 @@ static uint32_t rate_for(struct mr_profile *profile, const struct mr_op *op) {
 }
 
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
-                      const double *seconds, const uint32_t *samples, double weight) {
+                      const double *seconds, double weight) {
   struct lesson *lessons = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *lessons);
   if (lessons == NULL) {
     return;
@@ -239,9 +254,9 @@ void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program
     const struct mr_op *op = &program->ops[k];
     bool by_flops = false;
     double units = op_units(op, &by_flops);
-    uint32_t rate = samples[k] == 0 || units < 1 ? NO_RATE : rate_for(profile, op);
+    uint32_t rate = !(seconds[k] > 0) || units < 1 ? NO_RATE : rate_for(profile, op);
     if (rate != NO_RATE) {
-      lessons[rate].seconds += seconds[k] / samples[k];
+      lessons[rate].seconds += seconds[k];
       lessons[rate].units += units;
     }
   }

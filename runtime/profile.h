@@ -83,6 +83,10 @@ MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
                                          struct mr_profile **profile_out,
                                          struct mr_store_rates *nvme_out);
 
+/* What the profile keeps of the settings' NVMe paths, to be changed there; NULL: nothing. */
+struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
+                                       const struct mr_settings *settings);
+
 /* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);
 
@@ -97,9 +101,9 @@ bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 /* What the op should take, in seconds. */
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
 
-/* Merges what the ops of a program took in a run: `seconds` summed over `samples` steps each. The
- * new counts `weight` (0 to 1) of the whole, the old what is left. */
+/* Merges what the ops of a program took in a run; 0 seconds: not measured. The new counts `weight`
+ * (0 to 1) of the whole, the old what is left. */
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
-                      const double *seconds, const uint32_t *samples, double weight);
+                      const double *seconds, double weight);
 
 #endif

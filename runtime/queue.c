@@ -288,6 +288,7 @@ static void *queue_main(void *argument) {
 
 void mr_queues_init(struct mr_run *run) {
   pthread_mutex_init(&run->status_lock, NULL);
+  mr_traffic_init(&run->traffic);
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     run->queues[q].run = run;
     run->queues[q].index = q;
@@ -334,6 +335,7 @@ mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument)
 }
 
 mr_status mr_queues_start(struct mr_run *run) {
+  mr_traffic_watch(&run->traffic, run->store);
   mr_status status = mr_streams_start(run);
   if (status == MR_OK) {
     status = mr_rings_start(run);
@@ -377,6 +379,7 @@ void mr_queues_fini(struct mr_run *run) {
     pthread_mutex_destroy(&run->queues[q].lock);
     free(run->queues[q].transfers);
   }
+  mr_traffic_fini(&run->traffic);
   pthread_mutex_destroy(&run->status_lock);
 }
 

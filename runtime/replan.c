@@ -15,14 +15,19 @@
 
 /* Steps of a plan that is replaced whatever it gains. */
 #define ALWAYS_STEPS 2u
-/* Steps that are measured before the forecast is looked at. */
+/* Steps that are measured before the forecast is looked at first. Each time twice as many are: what
+ * a run says at its end was forecast before half of its steps at least. */
 #define REVIEW_STEPS 4u
-/* A forecast that is nearer than this is true. */
-#define TOLERANCE 0.05
+/* A forecast that is nearer than this is left alone; one that is further off than the second calls
+ * for another plan. */
+#define FORECAST_TOLERANCE 0.01
+#define PLAN_TOLERANCE     0.05
 /* What another plan must promise to save, of the present one's time. */
 #define LEAST_GAIN 0.03
-/* Reviews of a run: planning takes time, and rates that still move after these will always. */
-#define MAX_REVIEWS 3u
+/* Plans that a run makes again: planning takes time, and rates that still move after these always
+ * will. */
+#define MAX_REPLANS 3u
+
 /* The tiers, taken by `next`, become the run's. */
 static void adopt_tiers(struct mr_run *run, struct mr_run *next) {
   run->device = next->device;
@@ -63,6 +68,7 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   run->layout = run->plan->layout;
   adopt_tiers(run, next);
   run->plan_base = run->step_index;
+  run->review_count = 0;
   status = mr_tiers_complete(run);
   if (status == MR_OK) {
     status = mr_outlook_init(run);
@@ -103,32 +109,72 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
   return status;
 }
 
-/* True where the steps so far call for another look at the plan. */
-static bool review_due(const struct mr_run *run) {
-  const struct mr_settings *settings = &run->plan->settings;
+/* How far the steps so far are off the forecast; 0: not enough of them, others took the machine, or
+ * the first forecast is to stand. */
+static double forecast_error(const struct mr_run *run) {
   const struct mr_outlook *outlook = &run->outlook;
+  uint64_t wanted = (uint64_t)REVIEW_STEPS << mr_min_u64(run->review_count, 32);
+  if (outlook->step_count < wanted || mr_outlook_disturbed(outlook) ||
+      run->plan->settings.replan == MR_REPLAN_NEVER) {
+    return 0;
+  }
+  return fabs(mr_outlook_median_seconds(outlook) / run->layout->step_seconds - 1);
+}
+
+/* True where the steps so far call for another plan. */
+static bool replan_due(const struct mr_run *run, double error) {
+  const struct mr_settings *settings = &run->plan->settings;
   if (settings->replan != MR_REPLAN_AUTO) {
     return settings->replan == MR_REPLAN_ALWAYS && run->step_index >= run->plan_base + ALWAYS_STEPS;
   }
-  double error = mr_outlook_median_seconds(outlook) / run->layout->step_seconds - 1;
   return settings->policy == MR_POLICY_SEARCHED && settings->plan_path == NULL &&
-         run->review_count < MAX_REVIEWS && outlook->step_count >= REVIEW_STEPS &&
-         fabs(error) > TOLERANCE && !mr_outlook_disturbed(outlook);
+         run->planned_again < MAX_REPLANS && error > PLAN_TOLERANCE;
 }
 
-/* The present plan's forecast by the rates of `plan`, which has been made. */
-static mr_status forecast_again(struct mr_run *run, const struct mr_plan *plan) {
-  const struct mr_graph *program = run->layout->program;
-  struct mr_plan_problem problem = plan->problem;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    run->plan->op_seconds[k] = mr_profile_op_seconds(plan->profile, &program->ops[k]);
+/* What no plan of the graph can beat, by the same rates. */
+static mr_status bound_again(struct mr_plan *present, const struct mr_plan *next) {
+  struct mr_plan_problem problem = next->problem;
+  double *op_seconds = NULL;
+  mr_status status = mr_planning_estimate(next, present->graph, &op_seconds);
+  if (status != MR_OK) {
+    return status;
   }
+  problem.program = present->graph;
+  problem.op_seconds = op_seconds;
+  problem.bound_any_recompute = present->settings.recompute != MR_RECOMPUTE_NONE;
+  status = mr_program_plan_bound(&problem, &present->bound_seconds);
+  free(op_seconds);
+  return status;
+}
+
+/* The present plan's forecast by the rates that the steps show, which are left in `next`. */
+static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
+  struct mr_plan *present = run->plan;
+  const struct mr_graph *program = run->layout->program;
+  struct mr_store_rates nvme = present->nvme;
+  next->graph = present->graph;
+  next->settings = present->settings;
+  next->profile = mr_allocate(1, sizeof *next->profile);
+  if (next->profile == NULL) {
+    return MR_NO_MEMORY;
+  }
+  *next->profile = *present->profile;
+  mr_status status = mr_outlook_learn(run, MR_LESSON_RUN, next->profile, &nvme);
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_planning_fill_problem(next, &nvme);
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    present->op_seconds[k] = mr_profile_op_seconds(next->profile, &program->ops[k]);
+  }
+  struct mr_plan_problem problem = next->problem;
   problem.program = program;
-  problem.op_seconds = run->plan->op_seconds;
-  problem.page_bytes = run->plan->problem.page_bytes;
-  run->plan->problem = problem;
-  run->plan->nvme = plan->nvme;
-  return mr_program_plan_simulate(&problem, run->plan->layout);
+  problem.op_seconds = present->op_seconds;
+  problem.page_bytes = present->problem.page_bytes;
+  present->problem = problem;
+  present->nvme = nvme;
+  status = bound_again(present, next);
+  return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }
 
 /* Takes the plan where it promises enough; where it cannot be taken, the run goes on as it is. */
@@ -152,37 +198,32 @@ static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan) {
   return MR_OK;
 }
 
-/* A plan for what the steps showed. Only the settings are borrowed from the run's. */
-static mr_status plan_again(struct mr_run *run, struct mr_plan *plan) {
-  const struct mr_plan *present = run->plan;
-  struct mr_store_rates nvme = present->nvme;
-  plan->graph = present->graph;
-  plan->settings = present->settings;
-  plan->profile = mr_allocate(1, sizeof *plan->profile);
-  if (plan->profile == NULL) {
-    return MR_NO_MEMORY;
+/* Forecasts again and, `replan`, plans again. Only the settings are borrowed from the run's. */
+static mr_status look_again(struct mr_run *run, struct mr_plan *next, bool replan) {
+  mr_status status = forecast_again(run, next);
+  if (status == MR_OK && replan) {
+    run->planned_again++;
+    struct mr_store_rates nvme = run->plan->nvme;
+    status = mr_planning_make(next, &nvme);
   }
-  *plan->profile = *present->profile;
-  mr_status status = mr_outlook_learn(run, 1, plan->profile, &nvme);
-  return status == MR_OK ? mr_planning_make(plan, &nvme) : status;
+  return status == MR_OK && replan ? take_if_better(run, next) : status;
 }
 
 mr_status mr_run_review(struct mr_run *run) {
-  struct mr_plan *plan = review_due(run) ? mr_allocate(1, sizeof *plan) : NULL;
-  if (plan == NULL) {
+  double error = forecast_error(run);
+  bool replan = replan_due(run, error);
+  struct mr_plan *next = NULL;
+  if (replan || error > FORECAST_TOLERANCE) {
+    next = mr_allocate(1, sizeof *next);
+  }
+  if (next == NULL) {
     return MR_OK;
   }
   run->review_count++;
-  mr_status status = plan_again(run, plan);
-  if (status == MR_OK) {
-    status = forecast_again(run, plan);
-  }
-  if (status == MR_OK) {
-    status = take_if_better(run, plan);
-  }
+  mr_status status = look_again(run, next, replan);
   mr_outlook_restart(&run->outlook);
-  plan->settings = (struct mr_settings){0};
-  mr_plan_destroy(plan);
+  next->settings = (struct mr_settings){0};
+  mr_plan_destroy(next);
   malloc_trim(0);
   /* The present plan is still good where there was no memory for another. */
   return status == MR_NO_MEMORY ? mr_run_status(run) : status;

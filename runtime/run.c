@@ -8,8 +8,6 @@
 
 /* Steps that must have been measured before a run teaches the profile. */
 #define LESSON_STEPS 2u
-/* A new run weighs as much as all that came before it: machines change, noise must not. */
-#define LESSON_WEIGHT 0.5
 
 static mr_status open_trace(struct mr_run *run) {
   static const char *const tracks[MR_QUEUE_COUNT] = {"compute", "device to host", "host to device",
@@ -105,7 +103,7 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
 
 static void teach_profile(struct mr_run *run) {
   const struct mr_settings *settings = &run->plan->settings;
-  if (run->outlook.step_count < LESSON_STEPS || settings->profile_path == NULL) {
+  if (run->outlook.lesson_count < LESSON_STEPS || settings->profile_path == NULL) {
     return;
   }
   if (mr_outlook_disturbed(&run->outlook)) {
@@ -113,9 +111,10 @@ static void teach_profile(struct mr_run *run) {
            100 * run->outlook.others_share);
     return;
   }
-  /* Where NVMe is slower for a while is not the profile's affair. */
-  struct mr_store_rates nvme = run->plan->nvme;
-  if (mr_outlook_learn(run, LESSON_WEIGHT, run->plan->profile, &nvme) == MR_OK) {
+  struct mr_store_rates not_kept = run->plan->nvme;
+  struct mr_store_rates *nvme = mr_profile_nvme(run->plan->profile, settings);
+  if (mr_outlook_learn(run, MR_LESSON_MACHINE, run->plan->profile,
+                       nvme != NULL ? nvme : &not_kept) == MR_OK) {
     mr_profile_save(settings->profile_path, run->plan->profile);
   }
 }
@@ -124,7 +123,8 @@ void mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
     return;
   }
-  if (run->outlook.alone != NULL && mr_run_status(run) == MR_OK) {
+  if (run->outlook.op_seconds != NULL && mr_run_status(run) == MR_OK) {
+    mr_run_replay(run);
     teach_profile(run);
   }
   mr_queues_stop(run);

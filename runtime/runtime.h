@@ -50,10 +50,11 @@
  * store's pool, thread stacks of 256 KiB, and the trace's rings; the promise leaves 96 MiB for
  * these, for libraries and for the client's heap (MR_OVERHEAD_BYTES).
  *
- * Another plan. The first steps under a plan are measured (outlook.h). Where their median is off
- * the forecast, and others did not take the processors, the rates that they show take the place of
- * the profile's, the present plan gets a new forecast, and a plan made for these rates takes over
- * before the next step if it promises enough (replan.c). What lasts then moves to its new homes
+ * Another plan. The steps under a plan are measured (outlook.h). Where their median is off the
+ * forecast, and others did not take the processors, the rates that they show take the place of the
+ * profile's, and the present plan gets a new forecast: for the steps that follow, which alone are
+ * set against it. Where it was far off, a plan made for these rates takes over before the next step
+ * if it promises enough (replan.c). What lasts then moves to its new homes
  * piece by piece, memory being given back as it is read, so that no budget is exceeded (migrate.c).
  * Planning is done between the steps, on the thread that steps: beside them it would slow down what
  * it wants to know.
@@ -86,6 +87,7 @@
 #include "runtime/machine_file.h"
 #include "runtime/outlook.h"
 #include "runtime/profile.h"
+#include "runtime/traffic.h"
 
 /* What the process may use beside the device and host budgets. */
 #define MR_OVERHEAD_BYTES (96ull << 20)
@@ -154,7 +156,7 @@ struct mr_plan {
   uint32_t recomputed_op_count;
   double recomputed_seconds;
   uint32_t deferred_op_count; /* ops that run in the next step */
-  struct mr_store_rates nvme; /* as the probe found them */
+  struct mr_store_rates nvme; /* that the forecast is made with */
 };
 
 /* Logs the one line of a plan that does not fit. */
@@ -232,6 +234,7 @@ struct mr_run {
   void **operands;  /* the addresses of layout->operands; NULL: none */
   void **addresses; /* of each instance */
   struct mr_outlook outlook;
+  struct mr_traffic traffic;
 
   struct mr_queue queues[MR_QUEUE_COUNT];
   struct mr_counter steps; /* begun */
@@ -241,7 +244,8 @@ struct mr_run {
   bool pending;            /* the last training step left deferred ops to run */
   double flush_seconds;    /* of flushes since the last training step */
   uint64_t plan_base;      /* steps before the present plan's first */
-  uint32_t review_count;
+  uint32_t review_count;        /* of the present plan's forecast */
+  uint32_t planned_again;
   uint32_t replan_count;
   uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */
   double replan_before_seconds; /* the former plan's forecast by the same rates */
@@ -398,6 +402,10 @@ MR_CHECK_RESULT mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan
 /* Between two steps: forecasts and plans again where the steps so far call for it. A failure is the
  * run's. */
 MR_CHECK_RESULT mr_status mr_run_review(struct mr_run *run);
+
+/* Logs, at debug level, what a typical step took beside a simulation of it by the times of its ops
+ * and links. At a run's end: the layout's times of instructions are the simulation's then. */
+void mr_run_replay(struct mr_run *run);
 
 /* The peak of the process's resident set. */
 uint64_t mr_resident_peak_bytes(void);

@@ -177,6 +177,7 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
   report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
   mr_outlook_record(run, &report);
   report.median_seconds = mr_outlook_median_seconds(&run->outlook);
+  report.median_step_count = mr_min_u64(run->outlook.step_count, MR_OUTLOOK_STEPS);
   report.others_share = run->outlook.others_share;
   mr_taken_tell(run);
   fill_tiers(run, &report);

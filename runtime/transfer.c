@@ -31,6 +31,7 @@ void mr_transfer_finish(struct mr_queue *queue, struct mr_transfer *transfer) {
   uint64_t now_ns = mr_clock_ns();
   transfer->finished = true;
   queue->in_flight_bytes -= transfer_bytes(transfer);
+  mr_traffic_end(&run->traffic, transfer->request.write, transfer_bytes(transfer));
   if (queue->in_flight_bytes == 0) {
     atomic_fetch_add(&queue->busy_ns, now_ns - queue->busy_since_ns);
   }
@@ -65,6 +66,7 @@ void mr_transfer_begin(struct mr_queue *queue, struct mr_transfer *transfer, uin
     queue->busy_since_ns = transfer->start_ns;
   }
   queue->in_flight_bytes += transfer_bytes(transfer);
+  mr_traffic_begin(&queue->run->traffic, transfer->request.write, transfer_bytes(transfer));
   queue->issued++;
 }
 

@@ -163,10 +163,11 @@ static double forecast_error(const struct mr_step_report *report) {
 
 static json_t *forecast_json(const struct training *training) {
   const struct mr_step_report *last = &training->last;
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "first_predicted_seconds",
+  return json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "first_predicted_seconds",
                    json_number(training->first_predicted_seconds), "predicted_seconds",
                    json_number(last->predicted_seconds), "median_seconds",
-                   json_number(last->median_seconds), "error", json_number(forecast_error(last)),
+                   json_number(last->median_seconds), "median_steps",
+                   (json_int_t)last->median_step_count, "error", json_number(forecast_error(last)),
                    "others_share", json_number(last->others_share), "replans",
                    (json_int_t)last->replan_count, "replan_step", (json_int_t)last->replan_step,
                    "replan_before_seconds", json_number(last->replan_before_seconds));
@@ -200,10 +201,11 @@ static void forecast_text(const struct training *training) {
   if (last->median_seconds > 0) {
     double error = forecast_error(last);
     output_text(training->output,
-                "forecast   %s a step, measured %s (median): %.1f %% too %s; others had %.0f %% of "
-                "the processors\n",
+                "forecast   %s a step, measured %s (median of the %llu since): %.1f %% too %s; "
+                "others had %.0f %% of the processors\n",
                 job_seconds_format(last->predicted_seconds, &predicted),
-                job_seconds_format(last->median_seconds, &median), 100 * fabs(error),
+                job_seconds_format(last->median_seconds, &median),
+                (unsigned long long)last->median_step_count, 100 * fabs(error),
                 error < 0 ? "low" : "high", 100 * last->others_share);
   }
 }

@@ -75,8 +75,9 @@ typedef enum mr_defer {
 
 /* Whether a run goes on with another plan between two steps. Results are the same to the bit. */
 typedef enum mr_replan {
-  /* Where the first steps' median is more than 5 % off the forecast, others did not take the
-   * processors, and a plan for the rates that were measured promises enough. */
+  /* Where the steps' median is more than 5 % off the forecast, others did not take the processors,
+   * and a plan for the rates that were measured promises enough. The present plan's forecast is
+   * made again where it is more than 1 % off; never while another plan is not to be taken. */
   MR_REPLAN_AUTO = 0,
   MR_REPLAN_NEVER = 1,
   MR_REPLAN_ALWAYS = 2, /* after every second step, whatever it gains: for tests */
@@ -208,6 +209,8 @@ struct mr_step_report {
   /* Since the last training step: updates that were to run in this one (MR_OP_DEFERRABLE), and were
    * run by themselves for somebody who wanted to see their effect. The step was shorter by them. */
   double flush_seconds;
+  uint64_t median_step_count; /* training steps since the forecast was made, which the median is of;
+                                 63 where there are more */
 };
 
 struct mr_run;

@@ -128,9 +128,8 @@ static void runs_teach(void **state) {
   assert_true(fabs(before - 0.01) < 1e-9);
   assert_true(mr_profile_op_seconds(&example, &ops[1]) > 0);
   struct mr_graph graph = {.ops = ops, .op_count = 3};
-  double seconds[3] = {0.06, 0.004, 0};
-  uint32_t samples[3] = {2, 2, 0};
-  mr_profile_learn(&example, &graph, seconds, samples, 0.5);
+  double seconds[3] = {0.03, 0.002, 0};
+  mr_profile_learn(&example, &graph, seconds, 0.5);
   assert_int_equal(example.rate_count, 3);
   /* Half of what it was, half of what it is now. */
   assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.02) < 1e-9);
