@@ -39,7 +39,7 @@ struct model_oracle {
 void model_oracle_init(struct model_oracle *oracle, const struct mr_graph *graph);
 void model_oracle_step(struct model_oracle *oracle, mr_step_mode mode);
 /* One op of the graph alone. */
-void model_oracle_op(struct model_oracle *oracle, mr_op_id op);
+void model_oracle_op(struct model_oracle *oracle, mr_op_id k);
 void model_oracle_fini(struct model_oracle *oracle);
 
 /* Random bytes for tensor t before step `step`, the same for everyone who asks. */
