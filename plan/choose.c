@@ -121,7 +121,9 @@ static struct offer value_gap(const struct chooser *chooser, uint32_t index) {
   if (!(gain > 0)) {
     return offer;
   }
-  for (uint8_t decision = MR_DECISION_HOST; decision <= MR_DECISION_NVME; decision++) {
+  static const uint8_t decisions[] = {MR_DECISION_HOST, MR_DECISION_NVME};
+  for (uint32_t i = 0; i < MR_COUNT_OF(decisions); i++) {
+    uint8_t decision = decisions[i];
     mr_tier tier = decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
     if (draft->problem->budget_bytes[tier] == 0 || chooser->full[index][decision]) continue;
     double worth = gain / decision_cost(chooser, index, decision);

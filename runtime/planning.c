@@ -151,6 +151,7 @@ static mr_status try_program(struct search *search, struct candidate *candidate,
     candidate_fini(candidate);
     return status;
   }
+  MR_ASSERT(candidate->layout != NULL);
   if (candidate->program == search->plan->graph) {
     search->plan->footprint_bytes = candidate->layout->footprint_bytes;
   }
