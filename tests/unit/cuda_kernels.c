@@ -89,8 +89,40 @@ static void bf16_equals_reference(void **state) {
   compare_all(CUDA_BF16, 4);
 }
 
+static double norm_of(double square, double clip, float *scale) {
+  const double squares[] = {square, 1.5, 0.25};
+  double norm = -1;
+  const struct cuda_norm op = {
+      .squares = squares, .norm = &norm, .scale = scale, .clip = clip, .count = 3};
+  assert_int_equal(cuda_op_norm(cuda_table_queue(), &op), MR_OK);
+  return norm;
+}
+
+static void norm_clips(void **state) {
+  (void)state;
+  float scale = -1;
+  assert_true(fabs(norm_of(2.25, 1, &scale) - 2) < 1e-15);
+  assert_true(fabs((double)scale - 1 / (2 + 1e-6)) < 1e-7);
+  assert_true(norm_of(2.25, 100, &scale) > 0);
+  assert_true(scale == 1); /* never larger */
+  norm_of(NAN, 1, &scale);
+  assert_true(isnan(scale)); /* a spoilt gradient shows */
+  assert_true(norm_of(2.25, 1, NULL) > 0);
+}
+
+static void rates_are_copied(void **state) {
+  (void)state;
+  const float scalars[] = {1, 2, 3};
+  float rates[] = {0, 0, 0, 4};
+  const struct cuda_rates op = {.scalars = scalars, .rates = rates, .count = 3};
+  assert_int_equal(cuda_op_rates(cuda_table_queue(), &op), MR_OK);
+  assert_true(rates[0] == 1 && rates[1] == 2 && rates[2] == 3 && rates[3] == 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(norm_clips),
+      cmocka_unit_test(rates_are_copied),
       cmocka_unit_test(f32_equals_reference),
       cmocka_unit_test(bf16_equals_reference),
   };

@@ -85,6 +85,10 @@ static mr_status multiply_here(void *context, const struct cuda_product *p) {
 
 static const struct cuda_queue here = {.launch = launch_here, .multiply = multiply_here};
 
+const struct cuda_queue *cuda_table_queue(void) {
+  return &here;
+}
+
 /* Buffers of the trial as the kernels see them: themselves in fp32, copies in bf16. */
 static enum cuda_type type;
 

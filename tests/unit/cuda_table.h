@@ -12,6 +12,9 @@
 /* The order of threads and blocks in what runs from now on. */
 void cuda_table_seed(uint64_t seed);
 
+/* The queue that carries out at once what is enqueued. */
+const struct cuda_queue *cuda_table_queue(void);
+
 /* One table at a time: the type holds until the next call. */
 const struct kernel_table *cuda_table(enum cuda_type elements);
 
