@@ -8,16 +8,20 @@
  *
  * Where the line begins is free: the circle may be cut before any op, and what goes round is what
  * lives there. What an update changed leaves at many times in the forward pass, so the end of the
- * step is a bad place; a few cuts are tried until one needs no more than is in use at once.
+ * step is a bad place; a few cuts are tried until one needs no more than there is.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/draft.h"
 
-/* Cuts of the circle that are tried, and in which order: each a stride further, from the middle. */
+/* Cuts of the circle that are tried, and in which order: each a stride further than the one before,
+ * from the end of the step, which needs no more than is in use at once where nothing goes round. */
 #define CUTS       16u
 #define CUT_STRIDE 5u
+/* Fewer of them for many items: 16 for 4,096, but never fewer than 4. */
+#define CUT_ITEMS  65536u
+#define LEAST_CUTS 4u
 
 /* Free pages [page, page + count) that nobody owns before op wanted_at (op_count: never). */
 struct run {
@@ -364,18 +368,19 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
 }
 
 mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
-                    uint32_t *pages, uint64_t *page_count_out) {
+                    uint64_t page_limit, uint32_t *pages, uint64_t *page_count_out) {
   uint64_t peak = 0;
   uint64_t best = UINT64_MAX;
   uint64_t last = UINT64_MAX;
   uint32_t best_cut = 0;
+  uint64_t cuts = mr_min_u64(mr_max_u64(CUT_ITEMS / (item_count + 1ull), LEAST_CUTS), CUTS);
   struct mr_colour_item *turned = mr_allocate(item_count, sizeof *turned);
   mr_status status = turned == NULL ? MR_NO_MEMORY : MR_OK;
   if (status == MR_OK) {
     status = measure_peak(items, item_count, op_count, &peak);
   }
-  for (uint32_t i = 0; i < CUTS && status == MR_OK && best > peak; i++) {
-    uint32_t sixteenth = (CUTS / 2 + i * CUT_STRIDE) % CUTS;
+  for (uint32_t i = 0; i < cuts && status == MR_OK && best > mr_max_u64(peak, page_limit); i++) {
+    uint32_t sixteenth = i * CUT_STRIDE % CUTS;
     uint32_t cut = (uint32_t)((uint64_t)op_count * sixteenth / CUTS);
     turn_items(items, item_count, op_count, cut, turned);
     status = colour_cut(turned, item_count, op_count, pages, &last);

@@ -226,7 +226,8 @@ MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out
  * Interval colouring. Items are stays on a line of op_count ops; last_op >= op_count means that the
  * stay goes round the end and keeps its pages. Page numbers of item i go to
  * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
- * free pages that are free long enough. MR_NO_MEMORY.
+ * free pages that are free long enough. While that needs more than page_limit, the circle is cut
+ * elsewhere, a few times; the best is kept. MR_NO_MEMORY.
  */
 struct mr_colour_item {
   uint32_t first_op;
@@ -237,7 +238,8 @@ struct mr_colour_item {
   uint32_t like; /* an item with a smaller index whose pages it would like; UINT32_MAX: none */
 };
 MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
-                                    uint32_t op_count, uint32_t *pages, uint64_t *page_count_out);
+                                    uint32_t op_count, uint64_t page_limit, uint32_t *pages,
+                                    uint64_t *page_count_out);
 
 /*
  * The same with neighbouring pages for each item, in ascending order, at best within page_limit.

@@ -18,9 +18,10 @@
  * how many of its budgets they try in all: fewer for long programs, so that planning the largest
  * preset takes about a second. */
 #define MAX_CANDIDATES 24u
-#define MIN_CANDIDATES 4u
+#define MIN_CANDIDATES 3u
 #define CANDIDATE_OPS  30000u
 #define FINALISTS      3u
+#define FINALIST_OPS   8000u /* programs of more ops search one finalist alone */
 #define MAX_BUDGETS    32u
 #define BUDGET_OPS     6000u
 /* What starting a copy costs beside its bytes; a transfer of the store. */
@@ -228,9 +229,11 @@ static bool settled(const struct search *search) {
 /* Plans the finalists with search, then takes them down the ladder; the best is the first then. */
 static mr_status search_finalists(struct search *search) {
   uint32_t budgets = mr_planning_budgets(search->plan->graph);
+  bool is_long = search->plan->graph->op_count > FINALIST_OPS;
+  uint32_t count = is_long ? 1 : search->finalist_count;
   mr_status status = MR_OK;
   for (uint32_t turn = 0; turn < 2 && status == MR_OK; turn++) {
-    for (uint32_t i = 0; i < search->finalist_count && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
       const struct candidate *candidate = &search->finalists[i];
       struct mr_program_plan *layout = NULL;
       if (!candidate->layout->fits || settled(search) || (turn > 0 && budgets == 0)) break;
