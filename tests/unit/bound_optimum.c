@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bound of a program against the best of all its plans: tiny random steps, every decision for
+ * every gap, every op from which on pages are free and claimed again, each recompute and each place
+ * of the update. The verifier accepts the best plan of each, so that it is one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/bound.h"
+#include "plan/draft.h"
+#include "recompute/recompute.h"
+#include "unit/plan_programs.h"
+
+#define PROGRAMS     4000u
+#define MOST_OPTIONS 64u   /* of a gap */
+#define MOST_DRAFTS  6000u /* of a program */
+#define MOST_GAPS    8u
+#define PAGE         (4 * MR_KIB)
+#define FORWARD_OPS  2u
+
+/* One way to decide a gap. */
+struct option {
+  uint8_t decision;
+  uint32_t release_op, fetch_op;
+  bool late; /* the move out starts when its pages are wanted, not when it could */
+};
+
+struct choice {
+  struct option options[MOST_OPTIONS];
+  uint32_t count;
+  uint32_t at;
+};
+
+struct tally {
+  uint32_t programs, plans, moved, on_host, repeated, tight;
+};
+
+/* Half of the tensors are small: they never move, so that there is less to try. */
+static mr_tensor_id add_tensor(struct mr_graph *graph, struct mr_random *random, mr_role role) {
+  uint64_t pages = 1 + mr_random_below(random, 12);
+  return plan_add_tensor(graph, role, mr_random_below(random, 2) == 0 ? 64 : pages * PAGE);
+}
+
+/* A step: two forward ops that can be repeated, one backward and an update, perhaps on the host. */
+static struct mr_graph *make_step(struct mr_random *random) {
+  struct mr_graph *graph = NULL;
+  assert_int_equal(mr_graph_create(&graph), MR_OK);
+  mr_tensor_id weight = add_tensor(graph, random, MR_PARAMETER);
+  mr_tensor_id state = add_tensor(graph, random, MR_STATE);
+  mr_tensor_id first = add_tensor(graph, random, MR_ACTIVATION);
+  mr_tensor_id second = add_tensor(graph, random, MR_ACTIVATION);
+  mr_tensor_id gradient = add_tensor(graph, random, MR_GRADIENT);
+  bool reads_weight = mr_random_below(random, 2) == 0;
+  mr_tensor_id none = MR_NO_TENSOR;
+  (void)plan_add_op(graph, (mr_tensor_id[]){weight, none}, (mr_tensor_id[]){first, none}, 0);
+  (void)plan_add_op(graph, (mr_tensor_id[]){first, none}, (mr_tensor_id[]){second, none}, 0);
+  (void)plan_add_op(graph, (mr_tensor_id[]){first, second, reads_weight ? weight : none, none},
+                    (mr_tensor_id[]){gradient, none}, mr_random_below(random, 2) * PAGE);
+  (void)plan_add_op(graph, (mr_tensor_id[]){gradient, weight, state, none},
+                    (mr_tensor_id[]){weight, state, none}, 0);
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    bool forward = k < FORWARD_OPS;
+    graph->ops[k].flags |= forward ? MR_OP_REPEATABLE : MR_OP_TRAIN_ONLY;
+    graph->ops[k].block = forward ? 0 : MR_NO_BLOCK;
+  }
+  if (mr_random_below(random, 3) == 0) {
+    graph->ops[graph->op_count - 1].flags |= MR_OP_HOST_CAPABLE;
+  }
+  return graph;
+}
+
+static void make_problem(struct mr_plan_problem *problem, struct mr_random *random,
+                         const struct mr_graph *graph) {
+  plan_problem_init(problem, graph);
+  problem->page_bytes = PAGE;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    problem->link[l].bytes_per_second = 1e7 * (0.2 + mr_random_unit(random));
+    problem->link[l].latency_seconds = 1e-5 * (double)mr_random_below(random, 2);
+  }
+  if (mr_random_below(random, 2) == 0) {
+    problem->nvme_mixed_bytes_per_second =
+        problem->link[MR_LINK_NVME_READ].bytes_per_second * (0.5 + mr_random_unit(random));
+  }
+  uint32_t tiers = (uint32_t)mr_random_below(random, 8);
+  problem->budget_bytes[MR_TIER_HOST] = tiers < 4 || tiers == 7 ? UINT64_MAX : 0;
+  problem->budget_bytes[MR_TIER_NVME] = tiers >= 4 ? UINT64_MAX : 0;
+  if (tiers == 7) {
+    problem->budget_bytes[MR_TIER_HOST] = mr_random_below(random, 24) * PAGE;
+  }
+}
+
+static void add_options(const struct mr_draft *draft, uint32_t gap_index, uint8_t decision,
+                        struct choice *choice) {
+  const struct mr_draft_gap *gap = &draft->gaps[gap_index];
+  uint32_t last = (uint32_t)mr_min_u64(gap->latest_release_op, gap->before_op);
+  for (uint32_t release = gap->after_op + 1; release <= last; release++) {
+    uint32_t from = release > gap->earliest_fetch_op ? release : gap->earliest_fetch_op;
+    for (uint32_t fetch = from; fetch <= gap->before_op; fetch++) {
+      for (uint32_t late = 0; late < 2; late++) {
+        if (choice->count == MOST_OPTIONS) return;
+        bool same = late > 0 && (release == gap->after_op + 1 || release > draft->op_count);
+        if (same) continue;
+        choice->options[choice->count++] = (struct option){decision, release, fetch, late > 0};
+      }
+    }
+  }
+}
+
+/* Lists what can be done with each gap; false: too much to try it all. */
+static bool list_choices(const struct mr_draft *draft, struct choice *choices) {
+  const uint64_t *budget = draft->problem->budget_bytes;
+  uint64_t drafts = 1;
+  if (draft->gap_count > MOST_GAPS) {
+    return false;
+  }
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    choices[i] = (struct choice){0};
+    if (!gap->fixed) {
+      choices[i].options[choices[i].count++] = (struct option){.decision = MR_DECISION_KEEP};
+    }
+    if (gap->fixed || (budget[MR_TIER_HOST] > 0 && mr_draft_can_evict(draft, gap))) {
+      add_options(draft, i, MR_DECISION_HOST, &choices[i]);
+    }
+    if (!gap->fixed && budget[MR_TIER_NVME] > 0 && mr_draft_can_evict(draft, gap)) {
+      add_options(draft, i, MR_DECISION_NVME, &choices[i]);
+    }
+    drafts *= choices[i].count;
+    if (choices[i].count == MOST_OPTIONS || drafts > MOST_DRAFTS) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Turns to the next combination; false: that was the last. */
+static bool next_draft(struct choice *choices, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (++choices[i].at < choices[i].count) {
+      return true;
+    }
+    choices[i].at = 0;
+  }
+  return false;
+}
+
+/* Decides every gap as chosen; false: a tier has no room, or the step could not start so. */
+static bool decide_all(struct mr_draft *draft, const struct choice *choices) {
+  mr_draft_reset(draft);
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct option *option = &choices[i].options[choices[i].at];
+    if (option->decision == MR_DECISION_KEEP) continue;
+    if (!draft->gaps[i].fixed && !mr_draft_decide(draft, i, option->decision)) {
+      return false;
+    }
+    mr_draft_set_fetch(draft, i, option->fetch_op);
+    mr_draft_set_release(draft, i, option->release_op);
+    if (option->late) {
+      draft->gaps[i].evict_op = option->release_op - 1;
+    }
+  }
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    bool moves = gap->decision != MR_DECISION_KEEP && !gap->resting;
+    if (moves && gap->wrap && gap->home_below && gap->fetch_op < draft->op_count) {
+      return false;
+    }
+  }
+  return mr_draft_peak(draft) <= draft->limit_pages;
+}
+
+/* The time of a step under the draft's decisions; INFINITY: no plan. The verifier looks at what is
+ * faster than `best`. */
+static double play(struct mr_draft *draft, double best, struct tally *tally) {
+  struct mr_program_plan plan = {.program = draft->program,
+                                 .page_bytes = draft->page_bytes,
+                                 .small_bytes = draft->small_bytes};
+  uint64_t pages = 0;
+  double seconds = INFINITY;
+  assert_int_equal(mr_draft_lower(draft, draft->limit_pages, &plan, &pages), MR_OK);
+  if (pages <= draft->limit_pages) {
+    plan.fits = true;
+    assert_int_equal(mr_plan_add_waits(&plan), MR_OK);
+    assert_int_equal(mr_program_plan_simulate(draft->problem, &plan), MR_OK);
+    seconds = plan.step_seconds;
+    tally->plans++;
+    if (seconds < best) {
+      assert_int_equal(mr_program_plan_verify(draft->problem, &plan), MR_OK);
+      tally->moved += mr_program_plan_moved_bytes(&plan) > 0;
+      tally->on_host += plan.host_op_count > 0;
+    }
+  }
+  mr_plan_clear(&plan);
+  return seconds;
+}
+
+/* The least time of any plan with these tensors on the host; INFINITY: none, or too many to try. */
+static double best_placed(const struct mr_plan_problem *problem, struct tally *tally) {
+  static struct choice choices[MOST_GAPS];
+  struct mr_draft draft;
+  double best = INFINITY;
+  assert_int_equal(mr_draft_init(&draft, problem, PAGE), MR_OK);
+  bool more = list_choices(&draft, choices);
+  for (; more; more = next_draft(choices, draft.gap_count)) {
+    if (decide_all(&draft, choices)) {
+      best = fmin(best, play(&draft, best, tally));
+    }
+  }
+  mr_draft_fini(&draft);
+  return best;
+}
+
+static double best_of(struct mr_plan_problem *problem, struct tally *tally) {
+  double best = best_placed(problem, tally);
+  bool *on_host = mr_allocate(problem->program->tensor_count, sizeof *on_host);
+  assert_non_null(on_host);
+  for (uint32_t t = 0; t < problem->program->tensor_count; t++) {
+    on_host[t] = true;
+  }
+  if (problem->budget_bytes[MR_TIER_HOST] > 0) {
+    problem->on_host = on_host;
+    best = fmin(best, best_placed(problem, tally));
+    problem->on_host = NULL;
+  }
+  free(on_host);
+  return best;
+}
+
+/* The program with the ops in `again` repeated, planned in all ways, is no faster than its bound
+ * and than the bound of the program that it comes from. */
+static void check_program(struct mr_plan_problem problem, const struct mr_graph *graph,
+                          uint32_t again, double bound_of_all, struct tally *tally) {
+  mr_op_id ops[FORWARD_OPS];
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < FORWARD_OPS; k++) {
+    if ((again & 1u << k) != 0) {
+      ops[count++] = k;
+    }
+  }
+  struct mr_graph *program = NULL;
+  if (mr_recompute_repeat(graph, ops, count, &program) != MR_OK) {
+    return;
+  }
+  double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
+  assert_non_null(op_seconds);
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    bool clone = program->ops[k].clone_of != MR_NO_OP;
+    mr_op_id original = clone ? program->ops[k].clone_of : 0;
+    for (uint32_t i = 0; i < k && !clone; i++) {
+      original += program->ops[i].clone_of == MR_NO_OP;
+    }
+    op_seconds[k] = problem.op_seconds[original];
+  }
+  problem.program = program;
+  problem.op_seconds = op_seconds;
+  double bound = 0;
+  assert_int_equal(mr_program_plan_bound(&problem, &bound), MR_OK);
+  double best = best_of(&problem, tally);
+  assert_true(bound <= best * (1 + 1e-9));
+  assert_true(bound_of_all <= best * (1 + 1e-9));
+  tally->programs += isfinite(best);
+  tally->repeated += isfinite(best) && program->op_count > graph->op_count;
+  tally->tight += best <= bound * 1.05;
+  free(op_seconds);
+  mr_graph_destroy(program);
+}
+
+static void check_step(uint64_t seed, struct tally *tally) {
+  struct mr_random random;
+  struct mr_plan_problem problem;
+  mr_random_init(&random, seed);
+  struct mr_graph *graph = make_step(&random);
+  make_problem(&problem, &random, graph);
+  double *op_seconds = plan_op_seconds(graph, 0);
+  uint64_t whole = 0;
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    op_seconds[k] = 5e-3 * mr_random_unit(&random);
+  }
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    whole += mr_round_up(graph->tensors[t].bytes, PAGE);
+  }
+  problem.op_seconds = op_seconds;
+  problem.budget_bytes[MR_TIER_DEVICE] = whole * (4 + mr_random_below(&random, 6)) / 10;
+  problem.bound_any_recompute = true;
+  double bound_of_all = 0;
+  assert_int_equal(mr_program_plan_bound(&problem, &bound_of_all), MR_OK);
+  problem.bound_any_recompute = false;
+  for (uint32_t again = 0; again < 1u << FORWARD_OPS; again++) {
+    check_program(problem, graph, again, bound_of_all, tally);
+  }
+  free(op_seconds);
+  mr_graph_destroy(graph);
+}
+
+static void no_plan_beats_its_bound(void **state) {
+  (void)state;
+  const char *given = getenv("MEMRUN_TEST_ROUNDS");
+  uint64_t steps = given != NULL ? strtoull(given, NULL, 10) : PROGRAMS;
+  struct tally tally = {0};
+  for (uint64_t seed = 1; seed <= steps; seed++) {
+    check_step(seed, &tally);
+  }
+  print_message("%u programs, %u with ops repeated, %u plans; of the best ones so far %u moved, %u "
+                "ran an op on the host; %u programs at most 5 %% over their bound\n",
+                tally.programs, tally.repeated, tally.plans, tally.moved, tally.on_host,
+                tally.tight);
+  assert_true(steps < PROGRAMS || (tally.repeated > 0 && tally.moved > 0 && tally.on_host > 0));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(no_plan_beats_its_bound)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
