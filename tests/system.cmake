@@ -22,6 +22,9 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
 
   memrun_system_test(cli cli)
   memrun_system_test(commands commands SLOW)
+  if(TARGET memrun_cuda_on_cpu)
+    memrun_system_test(cuda cuda SLOW)
+  endif()
   memrun_system_test(pressure pressure SLOW)
   memrun_system_test(train train SLOW)
   memrun_system_test(problem problem ARGUMENTS $<TARGET_FILE:problem_check>

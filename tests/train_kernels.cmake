@@ -20,6 +20,11 @@ if(CMAKE_CXX_COMPILER)
   # Kernels read packs of elements where single ones were written.
   target_compile_options(memrun_cuda_on_cpu PRIVATE -Wall -Wextra -Wno-unknown-pragmas -O2
     -fno-strict-aliasing -ffp-contract=off)
+  # The fake driver runs them too.
+  set_target_properties(memrun_cuda_on_cpu PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_sources(memrun_fake_cuda PRIVATE fake/kernels.c)
+  target_compile_definitions(memrun_fake_cuda PRIVATE FAKE_TRAIN_KERNELS)
+  target_link_libraries(memrun_fake_cuda PRIVATE memrun_cuda_on_cpu)
   memrun_unit_test(cuda_kernels unit/cuda_table.c unit/kernels_trial.c)
   target_link_libraries(test_unit_cuda_kernels PRIVATE memrun_kernels memrun_cuda_ops
     memrun_cuda_on_cpu)

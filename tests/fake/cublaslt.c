@@ -284,6 +284,7 @@ static uint64_t fingerprint(const struct product *p) {
   return hash;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the parameters are the library's */
 int32_t cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c,
                                        void *d, void *preference, int32_t wanted,
                                        struct fake_lt_heuristic *results, int32_t *found) {

@@ -85,6 +85,9 @@ struct fake_hold { /* "fake_hold": ends when *open is not 0 */
 /* Those of the job of tests of runtime/ (tests/unit/world_ops.h). */
 extern const struct fake_kernel_table fake_world_kernels;
 
+/* The trainer's, where a C++ compiler can build their sources (FAKE_TRAIN_KERNELS). */
+extern const struct fake_kernel_table fake_train_kernels;
+
 /* What is still there, for tests of leaks. */
 struct fake_live {
   uint32_t contexts; /* times that the primary context is retained */

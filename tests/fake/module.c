@@ -17,7 +17,13 @@
 #define ATTRIBUTE_REGISTERS    4
 #define REGISTERS_A_THREAD     32
 
-static const struct fake_kernel_table *const tables[] = {&fake_basic_kernels, &fake_world_kernels};
+static const struct fake_kernel_table *const tables[] = {
+    &fake_basic_kernels,
+    &fake_world_kernels,
+#ifdef FAKE_TRAIN_KERNELS
+    &fake_train_kernels,
+#endif
+};
 
 /* Functions of a module that was unloaded are found to be so, and go with the context. */
 struct function {
