@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The names are NVIDIA's. NOLINTBEGIN(bugprone-reserved-identifier) */
+
 typedef struct {
   uint16_t bits;
 } __nv_bfloat16;
@@ -27,5 +29,7 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value) {
       (uint16_t)(isnan(value) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
   return narrow;
 }
+
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 #endif
