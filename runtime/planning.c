@@ -40,6 +40,7 @@ struct search {
   struct mr_plan *plan;
   struct mr_recompute_menu menu;
   struct mr_path path;
+  const struct mr_graph *like;           /* NULL; else search briefly, from this program */
   struct candidate finalists[FINALISTS]; /* the best first */
   uint32_t finalist_count;
   uint32_t tried;
@@ -140,40 +141,42 @@ static void add_finalist(struct search *search, struct candidate *candidate) {
   search->finalist_count++;
 }
 
-/* Plans a program without search, and puts it among the finalists or ends it. */
-static mr_status try_program(struct search *search, struct candidate *candidate,
-                             double *seconds_out) {
-  mr_status status = mr_planning_estimate(search->plan, candidate->program, &candidate->op_seconds);
+/* Plans a candidate that has its program alone, without search, and puts it among the finalists or
+ * ends it. */
+static mr_status try_candidate(struct search *search, struct candidate candidate,
+                               double *seconds_out) {
+  mr_status status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
   if (status == MR_OK) {
-    status = make_layout(search, candidate, 0, 0, &candidate->layout);
+    status = make_layout(search, &candidate, 0, 0, &candidate.layout);
   }
   search->tried++;
   if (status != MR_OK) {
-    candidate_fini(candidate);
+    candidate_fini(&candidate);
     return status;
   }
-  MR_ASSERT(candidate->layout != NULL);
-  if (candidate->program == search->plan->graph) {
-    search->plan->footprint_bytes = candidate->layout->footprint_bytes;
+  MR_ASSERT(candidate.layout != NULL);
+  if (candidate.program == search->plan->graph) {
+    search->plan->footprint_bytes = candidate.layout->footprint_bytes;
   }
-  *seconds_out = candidate->layout->fits ? candidate->layout->step_seconds : INFINITY;
-  mr_log(MR_LOG_DEBUG, "candidate %u: %.4f s, %llu bytes moved", search->tried, *seconds_out,
-         (unsigned long long)mr_program_plan_moved_bytes(candidate->layout));
-  add_finalist(search, candidate);
+  *seconds_out = candidate.layout->fits ? candidate.layout->step_seconds : INFINITY;
+  mr_log(MR_LOG_DEBUG, "candidate %u: %u ops, %.4f s, %llu bytes moved", search->tried,
+         candidate.program->op_count, *seconds_out,
+         (unsigned long long)mr_program_plan_moved_bytes(candidate.layout));
+  add_finalist(search, &candidate);
   return MR_OK;
 }
 
-/* Plans the graph with the blocks of path->selected run again (NULL: none), without search. */
+/* Plans the graph with the blocks of path->selected run again. */
 static mr_status try_selected(struct search *search, const struct mr_path *path,
                               double *seconds_out) {
-  struct candidate candidate = {.program = search->plan->graph};
-  mr_status status = MR_OK;
-  if (path != NULL) {
-    status =
-        mr_recompute_apply(path->menu, search->plan->graph, path->selected, &candidate.rewritten);
-    candidate.program = candidate.rewritten;
+  struct candidate candidate = {0};
+  mr_status status =
+      mr_recompute_apply(path->menu, search->plan->graph, path->selected, &candidate.rewritten);
+  if (status != MR_OK) {
+    return status;
   }
-  return status == MR_OK ? try_program(search, &candidate, seconds_out) : status;
+  candidate.program = candidate.rewritten;
+  return try_candidate(search, candidate, seconds_out);
 }
 
 /* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
@@ -194,10 +197,6 @@ static mr_status go_down(struct search *search, const struct candidate *candidat
   search->plan->problem.on_host = NULL;
   free(on_host);
   return status;
-}
-
-uint32_t mr_planning_budgets(const struct mr_graph *graph) {
-  return (uint32_t)mr_min_u64(BUDGET_OPS / graph->op_count, MAX_BUDGETS);
 }
 
 /* Takes a finalist's new layout where it is better, and the finalist to the front where it is the
@@ -222,15 +221,18 @@ static void take_layout(struct search *search, uint32_t finalist, struct mr_prog
 static bool settled(const struct search *search) {
   const struct candidate *best = &search->finalists[0];
   bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
-  bool nothing_to_gain = best->rewritten == NULL && mr_program_plan_moved_bytes(best->layout) == 0;
+  bool nothing_to_gain =
+      best->program == search->plan->graph && mr_program_plan_moved_bytes(best->layout) == 0;
   return best->layout->fits && (any_will_do || nothing_to_gain);
 }
 
 /* Plans the finalists with search, then takes them down the ladder; the best is the first then. */
 static mr_status search_finalists(struct search *search) {
-  uint32_t budgets = mr_planning_budgets(search->plan->graph);
+  bool brief = search->like != NULL;
   bool is_long = search->plan->graph->op_count > FINALIST_OPS;
-  uint32_t count = is_long ? 1 : search->finalist_count;
+  uint32_t budgets =
+      brief ? 0 : (uint32_t)mr_min_u64(BUDGET_OPS / search->plan->graph->op_count, MAX_BUDGETS);
+  uint32_t count = is_long || brief ? 1 : search->finalist_count;
   mr_status status = MR_OK;
   for (uint32_t turn = 0; turn < 2 && status == MR_OK; turn++) {
     for (uint32_t i = 0; i < count && status == MR_OK; i++) {
@@ -264,6 +266,9 @@ static mr_status try_position(void *context, const struct mr_path *path, double 
 static mr_status try_path(struct search *search, double first_seconds) {
   uint64_t affordable = CANDIDATE_OPS / search->plan->graph->op_count;
   uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
+  if (search->like != NULL) {
+    most = MIN_CANDIDATES;
+  }
   struct mr_path_search along = {.trial = try_position,
                                  .context = search,
                                  .most_trials = most,
@@ -298,10 +303,12 @@ static mr_status open_menu(struct search *search) {
   return mr_path_init(&search->path, &search->menu, false);
 }
 
-/* What fits at all, and the smallest budget that would do, do not depend on updates. */
+/* What fits at all, and the smallest budget that would do, do not depend on updates. A brief search
+ * has them where the program that it begins with has them. */
 static bool wants_deferred(const struct search *search) {
   const struct mr_plan *plan = search->plan;
-  if (!search->finalists[0].layout->fits || plan->settings.defer == MR_DEFER_NEVER) {
+  if (search->like != NULL || !search->finalists[0].layout->fits ||
+      plan->settings.defer == MR_DEFER_NEVER) {
     return false;
   }
   bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
@@ -315,7 +322,7 @@ static mr_status try_programs(struct search *search, struct mr_graph **programs,
     struct candidate candidate = {.program = programs[i], .rewritten = programs[i]};
     double seconds = 0;
     if (status == MR_OK && programs[i] != NULL) {
-      status = try_program(search, &candidate, &seconds);
+      status = try_candidate(search, candidate, &seconds);
     } else {
       mr_graph_destroy(programs[i]);
     }
@@ -370,7 +377,8 @@ static mr_status try_candidates(struct search *search) {
   search->plan->problem.bound_any_recompute = mode != MR_RECOMPUTE_NONE;
   /* Also where everything is to be recomputed: footprint and bound are the graph's own. */
   double seconds = 0;
-  mr_status status = try_selected(search, NULL, &seconds);
+  const struct mr_graph *graph = search->plan->graph;
+  mr_status status = try_candidate(search, (struct candidate){.program = graph}, &seconds);
   if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
       (mode == MR_RECOMPUTE_AUTO && settled(search))) {
     return status;
@@ -384,7 +392,11 @@ static mr_status try_candidates(struct search *search) {
     mr_path_select(&search->path, search->path.step_count);
     return try_selected(search, &search->path, &seconds);
   }
-  return try_path(search, seconds);
+  if (search->like != NULL && search->like != graph) {
+    double like_seconds = 0;
+    status = try_candidate(search, (struct candidate){.program = search->like}, &like_seconds);
+  }
+  return status == MR_OK ? try_path(search, seconds) : status;
 }
 
 void mr_planning_sum_clones(struct mr_plan *plan) {
@@ -461,8 +473,8 @@ static void take_pages(struct search *search) {
   search->page_bytes = caps.page_bytes;
 }
 
-mr_status mr_planning_search(struct mr_plan *plan) {
-  struct search search = {.plan = plan};
+static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
+  struct search search = {.plan = plan, .like = like};
   take_pages(&search);
   double start = mr_clock_seconds();
   mr_status status = mr_planning_find_bound(plan);
@@ -485,6 +497,14 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   mr_recompute_menu_fini(&search.menu);
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
   return status;
+}
+
+mr_status mr_planning_search(struct mr_plan *plan) {
+  return search_all(plan, NULL);
+}
+
+mr_status mr_planning_search_like(struct mr_plan *plan, const struct mr_graph *program) {
+  return search_all(plan, program);
 }
 
 mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {

@@ -18,6 +18,11 @@ MR_CHECK_RESULT mr_status mr_planning_make(struct mr_plan *plan, const struct mr
 MR_CHECK_RESULT mr_status mr_planning_search(struct mr_plan *plan);
 void mr_planning_clear(struct mr_plan *plan);
 
+/* The same in a fraction of the time: a few candidates beside a program that was best under other
+ * budgets or rates, which is borrowed as long as the plan lives. MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_planning_search_like(struct mr_plan *plan,
+                                                  const struct mr_graph *program);
+
 /* The steps of planning that a plan from a file takes too: the problem from settings and rates;
  * what each op of a program should take, for the caller to free (MR_NO_MEMORY); what is run again.
  */
@@ -39,10 +44,6 @@ MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const 
 /* Fills in plan->bound_seconds, under plan->problem's budgets and rates: no plan of the graph, with
  * any recompute allowed and updates deferred or not, is faster. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_planning_find_bound(struct mr_plan *plan);
-
-/* How many budgets of the ladder are affordable for a finalist of this graph; fewer for long
- * programs. */
-uint32_t mr_planning_budgets(const struct mr_graph *graph);
 
 /*
  * Takes the plan from settings.plan_path in place of making one. MR_INVALID: it is for another job

@@ -9,7 +9,7 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
-/* ---- Other budgets and rates: the whole search for a plan ---- */
+/* ---- Other budgets and rates: a brief search for a plan ---- */
 
 /* Plans the job under another problem's budgets and rates, into *trial; mr_planning_clear it. */
 static mr_status search_again(const struct mr_plan *plan, const struct mr_plan_problem *problem,
@@ -20,7 +20,7 @@ static mr_status search_again(const struct mr_plan *plan, const struct mr_plan_p
   trial->rewritten = NULL;
   trial->op_seconds = NULL;
   trial->problem = *problem;
-  return mr_planning_search(trial);
+  return mr_planning_search_like(trial, plan->problem.program);
 }
 
 /* More of something never makes a plan worse: the present one would still do. */
@@ -97,11 +97,11 @@ static mr_status ask_smallest(const struct mr_plan *plan, uint64_t *device_bytes
 
 /* ---- Another decision: the same program, or one with other clones ---- */
 
-/* The plan's problem, to be searched as a finalist is: the plan itself may come from a file. */
+/* The plan's problem, to be searched under its own budget: the plan may come from a file. */
 static struct mr_plan_problem problem_again(const struct mr_plan *plan) {
   struct mr_plan_problem problem = plan->problem;
   bool searched = problem.policy == MR_POLICY_SEARCHED;
-  problem.search_rounds = searched ? 1 + mr_planning_budgets(plan->graph) : 0;
+  problem.search_rounds = searched ? 1 : 0;
   problem.bound_any_recompute = false; /* recompute is settled */
   return problem;
 }
