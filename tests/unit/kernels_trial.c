@@ -116,6 +116,9 @@ static void run_embed(struct trial *t) {
 
 static void run_embed_backward(struct trial *t) {
   uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
+  if (t->large && coin(t)) {
+    batch = 4, seq = between(t, 300, 600), width = between(t, 1, 12); /* many rows */
+  }
   uint64_t vocab = between(t, 1, 60), positions = seq + between(t, 0, 5);
   struct kernel_embed_backward op = {
       .batch = batch, .seq = seq, .width = width, .positions = positions, .accumulate = coin(t)};
@@ -143,6 +146,9 @@ static void run_layernorm(struct trial *t) {
 
 static void run_layernorm_backward(struct trial *t) {
   uint64_t rows = size(t, t->large ? 3000 : 130), width = size(t, most(t));
+  if (t->large && coin(t)) {
+    rows = between(t, 8200, 17000), width = between(t, 1, 12);
+  }
   struct kernel_layernorm_backward op = {
       .rows = rows, .width = width, .accumulate_dx = coin(t), .accumulate = coin(t)};
   op.dy = input(t, rows * width, 1);
