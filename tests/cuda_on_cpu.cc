@@ -242,17 +242,24 @@ bool release_block() {
   return true;
 }
 
-/* Runs the fibers that are ready of about half of the warps, in a drawn order, so that warps get
- * far apart; returns how many are ready in all. */
+/* Of each warp, the rounds that it still sleeps. */
+unsigned sleep_rounds[MOST_THREADS / WARP_LANES];
+
+/* Runs the fibers that are ready in a drawn order, but for those of warps that sleep for some
+ * rounds, so that warps get far apart; returns how many are ready in all. */
 unsigned run_ready(random_stream *random) {
   static unsigned order[MOST_THREADS];
   unsigned count = 0, ready = 0;
-  bool awake = false;
   for (unsigned i = 0; i < fiber_count; i++) {
-    if (i % WARP_LANES == 0) awake = random->below(2) == 0;
+    unsigned &rounds = sleep_rounds[i / WARP_LANES];
+    if (i % WARP_LANES == 0 && rounds > 0) {
+      rounds--;
+    } else if (i % WARP_LANES == 0 && random->below(8) == 0) {
+      rounds = random->below(32);
+    }
     if (fibers[i].state != READY) continue;
     ready++;
-    if (awake) order[count++] = i;
+    if (rounds == 0) order[count++] = i;
   }
   shuffle(random, order, count);
   for (unsigned i = 0; i < count; i++) {
@@ -265,6 +272,7 @@ unsigned run_ready(random_stream *random) {
 
 const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
   std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+  std::memset(sleep_rounds, 0, sizeof sleep_rounds);
   for (unsigned i = 0; i < fiber_count; i++) {
     start_fiber(i);
   }
