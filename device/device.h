@@ -153,6 +153,8 @@ struct mr_device_ops {
   mr_status (*enter)(struct mr_device *device);
   mr_status (*pin)(struct mr_device *device, void *data, uint64_t bytes, const char *what);
   void (*unpin)(struct mr_device *device, void *data);
+  /* Waits for all streams; false where a fault of the device leaves unknown what still runs. */
+  bool (*settle)(struct mr_device *device);
 
   /* How many different pages have been bound since create. Any thread. */
   uint32_t (*bound_page_count)(const struct mr_device *device);

@@ -296,7 +296,7 @@ mr_status mr_rings_init(struct mr_run *run) {
   return status;
 }
 
-void mr_rings_fini(struct mr_run *run, bool memory_in_use) {
+void mr_rings_fini(struct mr_run *run, bool store_is_stuck, bool device_is_settled) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     struct mr_ring *ring = run->queues[q].ring;
     if (ring == NULL) {
@@ -305,11 +305,13 @@ void mr_rings_fini(struct mr_run *run, bool memory_in_use) {
     if (ring->stream != NULL) {
       run->device_ops->streams->destroy(ring->stream);
     }
-    if (ring->pinned && !memory_in_use) {
+    if (ring->pinned && !store_is_stuck) {
       run->device_ops->unpin(run->device, ring->memory.data);
     }
-    if (!memory_in_use) {
+    if (!store_is_stuck && device_is_settled) {
       mr_memory_unmap(&ring->memory);
+    }
+    if (!store_is_stuck) {
       free(ring);
     }
     run->queues[q].ring = NULL;

@@ -383,7 +383,7 @@ void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crow
 
 /* The rings of the NVMe queues, where the device has streams: memory, and threads. */
 MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);
-void mr_rings_fini(struct mr_run *run, bool memory_in_use);
+void mr_rings_fini(struct mr_run *run, bool store_is_stuck, bool device_is_settled);
 MR_CHECK_RESULT mr_status mr_rings_start(struct mr_run *run);
 void mr_rings_join(struct mr_run *run);
 /* Submits a transfer piece by piece; true where the run goes on. */

@@ -193,11 +193,16 @@ mr_status mr_tiers_complete(struct mr_run *run) {
 void mr_tiers_fini(struct mr_run *run) {
   bool stuck = run->store != NULL && run->status == MR_TIMEOUT;
   mr_store_destroy(run->store);
-  mr_rings_fini(run, stuck);
+  /* Copies of a device that failed may still touch what is pinned. */
+  bool settled = run->device_ops->settle == NULL || run->device == NULL ||
+                 run->device_ops->settle(run->device);
+  mr_rings_fini(run, stuck, settled);
   if (run->host_pinned) {
     run->device_ops->unpin(run->device, run->host.data);
   }
-  mr_memory_unmap(&run->host);
+  if (settled) {
+    mr_memory_unmap(&run->host);
+  }
   if (stuck) {
     /* What is stuck in the kernel may still touch its memory. */
     run->device_ops->abandon(run->device);

@@ -344,6 +344,12 @@ static void cuda_unpin(struct mr_device *device, void *data) {
   told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
 }
 
+static bool cuda_settle(struct mr_device *device) {
+  struct mr_cuda *cuda = &device->cuda;
+  return cuda->context_set(cuda->context) == MR_CU_SUCCESS &&
+         cuda->context_synchronize() == MR_CU_SUCCESS;
+}
+
 const struct mr_device_ops mr_device_cuda = {
     .name = "cuda",
     .backend = MR_BACKEND_CUDA,
@@ -362,5 +368,6 @@ const struct mr_device_ops mr_device_cuda = {
     .enter = cuda_enter,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .settle = cuda_settle,
     .bound_page_count = cuda_bound_page_count,
 };
