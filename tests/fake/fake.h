@@ -113,7 +113,8 @@ FAKE_API bool fake_has_context(void);
 FAKE_API int fake_stream_run(void *stream, void (*run)(void *payload), const void *payload,
                              uint64_t payload_bytes);
 
-/* Reads the settings again, and forgets counts and a sticky error. Nothing may be going on. */
+/* Waits for all streams, reads the settings again, and forgets counts and a sticky error. No call
+ * may be going on. */
 FAKE_API void fake_settings_read(void);
 
 #endif

@@ -129,6 +129,7 @@ __attribute__((constructor)) static void load(void) {
 }
 
 void fake_settings_read(void) {
+  fake_stream_wait_all(); /* what a broken device still holds would go on when that is forgotten */
   settings.seed = read_number("MEMRUN_FAKE_SEED", 0);
   settings.memory_bytes = read_number("MEMRUN_FAKE_MEMORY", FAKE_DEFAULT_MEMORY);
   read_faults();
@@ -186,6 +187,9 @@ mr_cu_result fake_sticky(void) {
 
 mr_cu_result fake_enter(enum fake_call call) {
   mr_cu_result injected = fake_first(count(call), count(COUNT_ALL));
+  if (fake_sticky() != FAKE_SUCCESS) {
+    fake_stream_wait_work();
+  }
   if (injected != FAKE_SUCCESS) {
     return injected;
   }

@@ -128,6 +128,8 @@ void fake_stream_wait(struct fake_stream *stream, uint32_t position);
 bool fake_stream_reached(struct fake_stream *stream, uint32_t position);
 /* Waits for everything that all streams have been given. */
 void fake_stream_wait_all(void);
+/* Waits until no stream is at work; for a device that is broken, whose streams begin no other. */
+void fake_stream_wait_work(void);
 /* Ends every stream, with its work done, and forgets them. */
 void fake_stream_clear(void);
 

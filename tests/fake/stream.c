@@ -41,6 +41,10 @@ static struct {
   uint32_t count;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Held shared by work. A device that breaks takes its work with it: nobody is told of it while some
+ * goes on. */
+static pthread_rwlock_t working = PTHREAD_RWLOCK_INITIALIZER;
+
 struct fake_item *fake_item_create(void (*run)(void *payload), uint64_t payload_bytes, bool work) {
   struct fake_item *item = malloc(sizeof *item + payload_bytes);
   MR_ASSERT(item != NULL);
@@ -68,6 +72,23 @@ static void dawdle(struct fake_stream *stream) {
   }
 }
 
+static void run_item(struct fake_item *item) {
+  if (!item->work) {
+    item->run(item->payload);
+    return;
+  }
+  pthread_rwlock_rdlock(&working);
+  if (fake_enter_item()) {
+    item->run(item->payload);
+  }
+  pthread_rwlock_unlock(&working);
+}
+
+void fake_stream_wait_work(void) {
+  pthread_rwlock_wrlock(&working);
+  pthread_rwlock_unlock(&working);
+}
+
 static void *stream_main(void *argument) {
   struct fake_stream *stream = argument;
   for (uint32_t position = 1;; position++) {
@@ -76,9 +97,7 @@ static void *stream_main(void *argument) {
     bool last = item->run == NULL;
     if (!last) {
       dawdle(stream);
-      if (!item->work || fake_enter_item()) {
-        item->run(item->payload);
-      }
+      run_item(item);
     }
     free(item);
     fake_gate_set(&stream->finished, position);

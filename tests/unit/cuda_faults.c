@@ -93,9 +93,12 @@ static bool fail_once(struct cuda_job *job, const char *name, uint64_t n, int re
   double seconds = mr_clock_seconds() - start;
   bool fine = seconds < MOST_SECONDS;
   if (status == MR_OK) {
-    fine = fine && right && lines.count == 0 && is_harmless(name);
+    /* How often streams wait, and for how many events, is a matter of timing. */
+    bool never_called = n > 1 && fake_call_count(name) < n;
+    fine = fine && right && lines.count == 0 && (is_harmless(name) || never_called);
   } else if (result == LAUNCH_FAILED) {
-    fine = fine && lines.count >= 1 && (is_harmless(name) || is_named(name));
+    /* Another thread's call may meet the broken device first. */
+    fine = fine && lines.count >= 1 && strstr(lines.text, "CUDA_ERROR_LAUNCH_FAILED") != NULL;
   } else {
     fine = fine && lines.count == 1 && is_named(name);
   }
