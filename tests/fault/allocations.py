@@ -20,7 +20,7 @@ class Allocations(harness.Case):
 
     def fail_each(self, statuses, steps=2, **which):
         """Fails one allocation after another; `which` says whose."""
-        job = common.Job("auto", steps=steps)
+        job = common.Job("auto", steps=steps, plans=True)
         counted = harness.scratch / "count"
         outcome = job.run("--ckpt", harness.folder("other"), *REPLAN, resume=True,
                           env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC_COUNT=counted))
