@@ -63,17 +63,22 @@ step_pkg_config() {
   LD_LIBRARY_PATH=$(dirname "$libdir") "$scratch/pc_cxx"
 }
 
-# bare SOURCE SCRATCH CMAKE: a configure that finds nothing optional still builds the library, and
-# asking for what cannot be had stops with the option's name.
+# bare SOURCE SCRATCH CMAKE: a configure that finds nothing optional still builds the library and
+# the command, and asking for what cannot be had stops with the option's name.
 step_bare() {
   local source=$1 scratch=$2 cmake=$3 feature
   local bare=$scratch/bare log=$scratch/bare.log
-  "$cmake" -S "$source" -B "$bare" -G Ninja -DMEMRUN_URING=OFF -DMEMRUN_TESTS=OFF >"$log" 2>&1 ||
+  "$cmake" -S "$source" -B "$bare" -G Ninja -DMEMRUN_URING=OFF -DMEMRUN_CUDA=OFF \
+    -DMEMRUN_TESTS=OFF >"$log" 2>&1 ||
     fail "configuring: $(tail -n 20 "$log")"
-  grep -q 'uring *off: MEMRUN_URING=OFF' "$log" || fail "the summary does not say that uring is off"
-  "$cmake" --build "$bare" --target memrun >"$log" 2>&1 || fail "building: $(tail -n 20 "$log")"
+  for feature in uring cuda; do
+    grep -qi "$feature *off: MEMRUN_$feature=OFF" "$log" ||
+      fail "the summary does not say that $feature is off"
+  done
+  "$cmake" --build "$bare" --target memrun memrun_cli >"$log" 2>&1 ||
+    fail "building: $(tail -n 20 "$log")"
   ! readelf -d "$bare/libmemrun.so" | grep -q liburing || fail "liburing is linked all the same"
-  for feature in CUDA MPI NCCL; do
+  for feature in MPI NCCL; do
     ! "$cmake" -S "$source" -B "$scratch/refused" -G Ninja -DMEMRUN_$feature=ON >"$log" 2>&1 ||
       fail "MEMRUN_$feature=ON was accepted"
     rm -rf "$scratch/refused"
