@@ -19,9 +19,9 @@
  * preset takes about a second. */
 #define MAX_CANDIDATES 24u
 #define MIN_CANDIDATES 3u
-#define CANDIDATE_OPS  30000u
+#define CANDIDATE_OPS  10000u
 #define FINALISTS      3u
-#define FINALIST_OPS   8000u /* programs of more ops search one finalist alone */
+#define FINALIST_OPS   1500u /* programs of more ops search one finalist alone */
 #define MAX_BUDGETS    32u
 #define BUDGET_OPS     6000u
 /* What starting a copy costs beside its bytes; a transfer of the store. */
