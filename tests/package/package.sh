@@ -68,6 +68,7 @@ step_pkg_config() {
 step_bare() {
   local source=$1 scratch=$2 cmake=$3 feature
   local bare=$scratch/bare log=$scratch/bare.log
+  mkdir -p "$scratch"
   "$cmake" -S "$source" -B "$bare" -G Ninja -DMEMRUN_URING=OFF -DMEMRUN_CUDA=OFF \
     -DMEMRUN_TESTS=OFF >"$log" 2>&1 ||
     fail "configuring: $(tail -n 20 "$log")"
@@ -78,8 +79,9 @@ step_bare() {
   "$cmake" --build "$bare" --target memrun memrun_cli >"$log" 2>&1 ||
     fail "building: $(tail -n 20 "$log")"
   ! readelf -d "$bare/libmemrun.so" | grep -q liburing || fail "liburing is linked all the same"
-  for feature in MPI NCCL; do
-    ! "$cmake" -S "$source" -B "$scratch/refused" -G Ninja -DMEMRUN_$feature=ON >"$log" 2>&1 ||
+  for feature in CUDA MPI NCCL; do
+    ! "$cmake" -S "$source" -B "$scratch/refused" -G Ninja -DMEMRUN_$feature=ON -DMEMRUN_NVCC= \
+      >"$log" 2>&1 ||
       fail "MEMRUN_$feature=ON was accepted"
     rm -rf "$scratch/refused"
     grep -q "MEMRUN_$feature=ON, but" "$log" || fail "no clear refusal of MEMRUN_$feature=ON"
