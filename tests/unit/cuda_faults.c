@@ -79,6 +79,21 @@ static bool is_named(const char *name) {
   return strstr(lines.text, plain) != NULL;
 }
 
+/* Whether each line names a function of the driver, and then the driver's result. */
+static bool every_line_names_a_call(const char *result) {
+  uint32_t named = 0;
+  for (const char *line = lines.text; *line != '\0'; line = strchr(line, '\n') + 1) {
+    const char *end = strchr(line, '\n');
+    const char *call = strstr(line, ": cu");
+    const char *told = strstr(line, result);
+    if (end == NULL || call == NULL || told == NULL || call > told || told > end) {
+      return false;
+    }
+    named++;
+  }
+  return named == lines.count;
+}
+
 /* False, and told, where the run does not end as it must. */
 static bool fail_once(struct cuda_job *job, const char *name, uint64_t n, int result) {
   char fault[96];
@@ -98,7 +113,7 @@ static bool fail_once(struct cuda_job *job, const char *name, uint64_t n, int re
     fine = fine && right && lines.count == 0 && (is_harmless(name) || never_called);
   } else if (result == LAUNCH_FAILED) {
     /* Another thread's call may meet the broken device first. */
-    fine = fine && lines.count >= 1 && strstr(lines.text, "CUDA_ERROR_LAUNCH_FAILED") != NULL;
+    fine = fine && lines.count >= 1 && every_line_names_a_call("CUDA_ERROR_LAUNCH_FAILED");
   } else {
     fine = fine && lines.count == 1 && is_named(name);
   }
