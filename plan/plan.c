@@ -103,7 +103,7 @@ static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_ch
 /* The problem at hand, and what is kept from one point of the ladder to the next. */
 struct maker {
   const struct mr_plan_problem *problem;
-  struct mr_plan_problem point; /* the problem under the budgets that are planned for now */
+  struct mr_plan_problem point; /* the problem under the budgets being planned */
   struct page_choice choices[MOST_PAGE_SIZES];
   uint32_t choice_count;
   struct mr_draft drafts[MOST_PAGE_SIZES]; /* one for each page size that was wanted */
