@@ -84,6 +84,7 @@ static struct mr_plan *plan_for(const struct mr_graph *graph, const struct row *
   double device = row->footprint_bytes == 0 ? (double)(1ull << 60)
                                             : ceil((double)row->footprint_bytes * row->share);
   plan->graph = graph;
+  plan->settings.device = mr_device_find(MR_BACKEND_CPU);
   plan->profile = make_profile(machine);
   plan->settings.budget_bytes[MR_TIER_DEVICE] = (uint64_t)device;
   plan->settings.budget_bytes[MR_TIER_HOST] =
