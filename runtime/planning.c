@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a plan: settings, profile, then the best of a bounded number of recompute candidates: the
- * one predicted fastest, of equals the one that moves least. Every candidate is planned without
+ * Making a plan: the best of a bounded number of recompute candidates: the one predicted fastest,
+ * of equals the one that moves least. Every candidate is planned without
  * search, which ranks them well and takes a tenth of the time; the best few are searched and
  * planned for lower budgets of the ladder too (plan/plan.h says why). A candidate whose bound is no
  * better than the best plan so far is not planned. A program that needs neither moves nor recompute
@@ -24,9 +24,6 @@
 #define FINALIST_OPS   1500u /* programs of more ops search one finalist alone */
 #define MAX_BUDGETS    32u
 #define BUDGET_OPS     6000u
-/* What starting a copy costs beside its bytes; a transfer of the store. */
-#define COPY_LATENCY_SECONDS 5e-6
-#define NVME_LATENCY_SECONDS 150e-6
 
 /* One program to plan: the graph with selected[b] applied to block b. */
 struct candidate {
@@ -431,39 +428,6 @@ static void keep_best(struct search *search) {
   *best = (struct candidate){0};
 }
 
-/* The links of the machine that is described. */
-static void take_links(struct mr_plan_problem *problem, const struct mr_machine *machine) {
-  problem->device_ops_only = true; /* nothing is said of how fast its host computes */
-  memcpy(problem->link, machine->link, sizeof problem->link);
-  problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
-}
-
-void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
-  struct mr_plan_problem *problem = &plan->problem;
-  *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES,
-                                      .policy = plan->settings.policy};
-  plan->nvme = *nvme;
-  memcpy(problem->budget_bytes, plan->settings.budget_bytes, sizeof problem->budget_bytes);
-  if (plan->settings.machine != NULL) {
-    take_links(problem, plan->settings.machine);
-    return;
-  }
-  for (uint32_t i = 0; i < 2; i++) {
-    problem->link[i] =
-        (struct mr_link_rate){plan->profile->copy_bytes_per_second[i], COPY_LATENCY_SECONDS};
-  }
-  problem->link[MR_LINK_NVME_READ] =
-      (struct mr_link_rate){nvme->read_bytes_per_second, NVME_LATENCY_SECONDS};
-  problem->link[MR_LINK_NVME_WRITE] =
-      (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
-  problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
-  /* A callback for the host cannot read what its op has beside it on such a device. */
-  problem->device_ops_only = plan->settings.device->streams != NULL;
-  problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
-  problem->pace_beside_copy = plan->profile->pace_beside_copy;
-  problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
-}
-
 /* What this device can map; nobody knows that of a machine that is not here. */
 static void take_pages(struct search *search) {
   struct mr_device_caps caps;
@@ -505,77 +469,4 @@ mr_status mr_planning_search(struct mr_plan *plan) {
 
 mr_status mr_planning_search_like(struct mr_plan *plan, const struct mr_graph *program) {
   return search_all(plan, program);
-}
-
-mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
-  mr_planning_fill_problem(plan, nvme);
-  mr_status status = mr_planning_search(plan);
-  if (status == MR_OK && plan->layout->fits && plan->settings.check_plan) {
-    status = mr_plan_verify(plan);
-  }
-  return status;
-}
-
-static mr_status make(struct mr_plan *plan) {
-  /* A machine without NVMe in the plan still needs positive rates there. */
-  struct mr_store_rates nvme = {
-      .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
-  mr_status status = MR_OK;
-  if (plan->settings.machine == NULL) {
-    status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
-  }
-  if (status != MR_OK) {
-    return status;
-  }
-  return plan->settings.plan_path != NULL ? mr_plan_load(plan, &nvme)
-                                          : mr_planning_make(plan, &nvme);
-}
-
-mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *options,
-                         struct mr_plan **plan_out) {
-  if (graph->op_count == 0) {
-    mr_log(MR_LOG_ERROR, "the graph has no ops; there is nothing to plan");
-    return MR_INVALID;
-  }
-  struct mr_plan *plan = mr_allocate(1, sizeof *plan);
-  if (plan == NULL) {
-    return MR_NO_MEMORY;
-  }
-  plan->graph = graph;
-  mr_status status = mr_settings_init(&plan->settings, options);
-  if (status == MR_OK) {
-    status = make(plan);
-  }
-  if (status != MR_OK) {
-    mr_plan_destroy(plan);
-    return status;
-  }
-  *plan_out = plan;
-  return MR_OK;
-}
-
-void mr_planning_clear(struct mr_plan *plan) {
-  mr_program_plan_destroy(plan->layout);
-  mr_graph_destroy(plan->rewritten);
-  free(plan->op_seconds);
-  plan->layout = NULL;
-  plan->rewritten = NULL;
-  plan->op_seconds = NULL;
-}
-
-void mr_plan_destroy(struct mr_plan *plan) {
-  if (plan == NULL) {
-    return;
-  }
-  mr_planning_clear(plan);
-  free(plan->profile);
-  mr_settings_fini(&plan->settings);
-  free(plan);
-}
-
-mr_status mr_plan_verify(const struct mr_plan *plan) {
-  if (!plan->layout->fits) {
-    return MR_OK;
-  }
-  return mr_program_plan_verify(&plan->problem, plan->layout);
 }

@@ -11,24 +11,23 @@
 
 /* ---- Other budgets and rates: a brief search for a plan ---- */
 
-/* Plans the job under another problem's budgets and rates, into *trial; mr_planning_clear it. */
-static mr_status search_again(const struct mr_plan *plan, const struct mr_plan_problem *problem,
-                              mr_recompute recompute, struct mr_plan *trial) {
-  *trial = *plan; /* settings, profile and graph are borrowed */
-  trial->settings.recompute = recompute;
-  trial->layout = NULL;
-  trial->rewritten = NULL;
-  trial->op_seconds = NULL;
-  trial->problem = *problem;
-  return mr_planning_search_like(trial, plan->problem.program);
+/* The job under another problem's budgets and rates, to be planned; mr_planning_clear it. */
+static struct mr_plan make_trial(const struct mr_plan *plan,
+                                 const struct mr_plan_problem *problem) {
+  struct mr_plan trial = *plan; /* settings, profile and graph are borrowed */
+  trial.layout = NULL;
+  trial.rewritten = NULL;
+  trial.op_seconds = NULL;
+  trial.problem = *problem;
+  return trial;
 }
 
 /* More of something never makes a plan worse: the present one would still do. */
 static mr_status ask_gain(const struct mr_plan *plan, const struct mr_plan_problem *problem,
                           struct mr_outcome *outcome_out) {
   const struct mr_program_plan *layout = plan->layout;
-  struct mr_plan trial;
-  mr_status status = search_again(plan, problem, plan->settings.recompute, &trial);
+  struct mr_plan trial = make_trial(plan, problem);
+  mr_status status = mr_planning_search_like(&trial, plan->problem.program);
   if (status == MR_OK) {
     struct mr_outcome outcome = {.asked = true, .fits = trial.layout->fits || layout->fits};
     double seconds = trial.layout->fits ? trial.layout->step_seconds : INFINITY;
@@ -79,13 +78,10 @@ static mr_status ask_smallest(const struct mr_plan *plan, uint64_t *device_bytes
     return MR_OK;
   }
   struct mr_plan_problem problem = plan->problem;
-  /* Nothing fits a byte: the refusal says what would do. The program that keeps least for later is
-   * the one that needs least at once. */
+  /* Nothing fits a byte, and a refusal says what would do. */
   problem.budget_bytes[MR_TIER_DEVICE] = 1;
-  bool never = plan->settings.recompute == MR_RECOMPUTE_NONE;
-  mr_recompute recompute = never ? MR_RECOMPUTE_NONE : MR_RECOMPUTE_FULL;
-  struct mr_plan trial;
-  mr_status status = search_again(plan, &problem, recompute, &trial);
+  struct mr_plan trial = make_trial(plan, &problem);
+  mr_status status = mr_planning_search(&trial);
   if (status == MR_OK) {
     uint64_t peak =
         plan->layout->small_bytes + plan->layout->device_page_count * plan->layout->page_bytes;
