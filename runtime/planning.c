@@ -37,7 +37,8 @@ struct search {
   struct mr_plan *plan;
   struct mr_recompute_menu menu;
   struct mr_path path;
-  const struct mr_graph *like;           /* NULL; else search briefly, from this program */
+  const struct mr_graph *like; /* NULL; else search briefly, from this program */
+  bool deferred;               /* candidates run their updates in the next step, where they can */
   struct candidate finalists[FINALISTS]; /* the best first */
   uint32_t finalist_count;
   uint32_t tried;
@@ -163,16 +164,28 @@ static mr_status try_candidate(struct search *search, struct candidate candidate
   return MR_OK;
 }
 
-/* Plans the graph with the blocks of path->selected run again. */
+/* Plans the graph, with the blocks of path->selected run again unless path is NULL. */
 static mr_status try_selected(struct search *search, const struct mr_path *path,
                               double *seconds_out) {
-  struct candidate candidate = {0};
-  mr_status status =
-      mr_recompute_apply(path->menu, search->plan->graph, path->selected, &candidate.rewritten);
+  const struct mr_graph *graph = search->plan->graph;
+  struct candidate candidate = {.program = graph};
+  struct mr_graph *deferred = NULL;
+  mr_status status = MR_OK;
+  if (path != NULL) {
+    status = mr_recompute_apply(path->menu, graph, path->selected, &candidate.rewritten);
+    candidate.program = candidate.rewritten;
+  }
+  if (status == MR_OK && search->deferred) {
+    status = mr_graph_defer(candidate.program, &deferred);
+  }
   if (status != MR_OK) {
+    mr_graph_destroy(candidate.rewritten);
     return status;
   }
-  candidate.program = candidate.rewritten;
+  if (deferred != NULL) {
+    mr_graph_destroy(candidate.rewritten);
+    candidate = (struct candidate){.program = deferred, .rewritten = deferred};
+  }
   return try_candidate(search, candidate, seconds_out);
 }
 
@@ -218,8 +231,8 @@ static void take_layout(struct search *search, uint32_t finalist, struct mr_prog
 static bool settled(const struct search *search) {
   const struct candidate *best = &search->finalists[0];
   bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
-  bool nothing_to_gain =
-      best->program == search->plan->graph && mr_program_plan_moved_bytes(best->layout) == 0;
+  bool nothing_to_gain = best->program->op_count == search->plan->graph->op_count &&
+                         mr_program_plan_moved_bytes(best->layout) == 0;
   return best->layout->fits && (any_will_do || nothing_to_gain);
 }
 
@@ -285,6 +298,9 @@ static mr_status try_path(struct search *search, double first_seconds) {
 static mr_status open_menu(struct search *search) {
   const struct mr_graph *graph = search->plan->graph;
   double *op_seconds = NULL;
+  if (search->path.menu != NULL) {
+    return MR_OK;
+  }
   mr_status status = mr_planning_estimate(search->plan, graph, &op_seconds);
   if (status != MR_OK) {
     return status;
@@ -298,18 +314,6 @@ static mr_status open_menu(struct search *search) {
     return status;
   }
   return mr_path_init(&search->path, &search->menu, false);
-}
-
-/* What fits at all, and the smallest budget that would do, do not depend on updates. A brief search
- * has them where the program that it begins with has them. */
-static bool wants_deferred(const struct search *search) {
-  const struct mr_plan *plan = search->plan;
-  if (search->like != NULL || !search->finalists[0].layout->fits ||
-      plan->settings.defer == MR_DEFER_NEVER) {
-    return false;
-  }
-  bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
-  return plan->settings.defer == MR_DEFER_ALWAYS || (searched && !settled(search));
 }
 
 /* Plans the programs, which are handed over. */
@@ -327,73 +331,105 @@ static mr_status try_programs(struct search *search, struct mr_graph **programs,
   return status;
 }
 
-static void drop_finalists(struct search *search) {
-  while (search->finalist_count > 0) {
-    candidate_fini(&search->finalists[--search->finalist_count]);
-  }
-}
-
-/* The same instead of what was found so far, unless none of them fits. */
-static mr_status try_programs_alone(struct search *search, struct mr_graph **programs,
-                                    uint32_t count) {
-  struct search before = *search;
-  memset(search->finalists, 0, sizeof search->finalists);
-  search->finalist_count = 0;
-  mr_status status = try_programs(search, programs, count);
-  if (search->finalist_count > 0 && search->finalists[0].layout->fits) {
-    drop_finalists(&before);
-    return status;
-  }
-  drop_finalists(search);
-  memcpy(search->finalists, before.finalists, sizeof search->finalists);
-  search->finalist_count = before.finalist_count;
-  return status;
-}
-
 /* The finalists again, with their updates deferred into the next step. */
-static mr_status try_deferred(struct search *search) {
+static mr_status defer_finalists(struct search *search) {
   struct mr_graph *programs[FINALISTS] = {NULL};
   uint32_t count = search->finalist_count;
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < count; i++) {
     status = mr_graph_defer(search->finalists[i].program, &programs[i]);
   }
-  if (status != MR_OK) {
-    for (uint32_t i = 0; i < count; i++) {
-      mr_graph_destroy(programs[i]);
-    }
-    return status;
+  if (status == MR_OK) {
+    return try_programs(search, programs, count);
   }
-  bool alone = search->plan->settings.defer == MR_DEFER_ALWAYS;
-  return alone ? try_programs_alone(search, programs, count)
-               : try_programs(search, programs, count);
+  for (uint32_t i = 0; i < count; i++) {
+    mr_graph_destroy(programs[i]);
+  }
+  return status;
 }
 
-static mr_status try_candidates(struct search *search) {
-  mr_recompute mode = search->plan->settings.recompute;
-  search->plan->problem.bound_any_recompute = mode != MR_RECOMPUTE_NONE;
-  /* Also where everything is to be recomputed: footprint and bound are the graph's own. */
+/* Candidates that run everything again that can be. */
+static mr_status try_deepest(struct search *search) {
   double seconds = 0;
-  const struct mr_graph *graph = search->plan->graph;
-  mr_status status = try_candidate(search, (struct candidate){.program = graph}, &seconds);
-  if (status != MR_OK || mode == MR_RECOMPUTE_NONE ||
-      (mode == MR_RECOMPUTE_AUTO && settled(search))) {
+  mr_status status = open_menu(search);
+  if (status != MR_OK || search->path.step_count == 0) {
+    return status == MR_OK ? try_selected(search, NULL, &seconds) : status;
+  }
+  mr_path_select(&search->path, search->path.step_count);
+  return try_selected(search, &search->path, &seconds);
+}
+
+/* Candidates of one kind: with updates where the client put them, or in the next step. */
+static mr_status try_kind(struct search *search, bool deferred) {
+  mr_recompute mode = search->plan->settings.recompute;
+  double seconds = 0;
+  search->deferred = deferred;
+  if (mode == MR_RECOMPUTE_FULL) {
+    return try_deepest(search);
+  }
+  mr_status status = try_selected(search, NULL, &seconds);
+  if (status != MR_OK || mode == MR_RECOMPUTE_NONE || settled(search)) {
     return status;
   }
   status = open_menu(search);
   if (status != MR_OK || search->path.step_count == 0) {
     return status;
   }
-  if (mode == MR_RECOMPUTE_FULL) {
+  return try_path(search, seconds);
+}
+
+/* The footprint is that of the graph as it is, also where no candidate is. */
+static mr_status measure_footprint(struct search *search) {
+  double seconds = 0;
+  struct candidate graph = {.program = search->plan->graph};
+  mr_status status = try_candidate(search, graph, &seconds);
+  while (search->finalist_count > 0) {
     candidate_fini(&search->finalists[--search->finalist_count]);
-    mr_path_select(&search->path, search->path.step_count);
-    return try_selected(search, &search->path, &seconds);
   }
-  if (search->like != NULL && search->like != graph) {
-    double like_seconds = 0;
-    status = try_candidate(search, (struct candidate){.program = search->like}, &like_seconds);
+  return status;
+}
+
+/* A brief search has deferred programs where the one that it begins with is one. */
+static bool wants_deferred(const struct search *search) {
+  const struct mr_plan *plan = search->plan;
+  return search->like == NULL && plan->settings.defer == MR_DEFER_AUTO &&
+         plan->problem.policy == MR_POLICY_SEARCHED && !settled(search);
+}
+
+static bool may_defer(const struct mr_graph *graph) {
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    if ((graph->ops[k].flags & MR_OP_DEFERRABLE) != 0) {
+      return true;
+    }
   }
-  return status == MR_OK ? try_path(search, seconds) : status;
+  return false;
+}
+
+/* Candidates of one kind, and where none of them fits, of the other kind: a job is refused where
+ * neither fits, with the smallest budget of both. */
+static mr_status try_candidates(struct search *search) {
+  const struct mr_settings *settings = &search->plan->settings;
+  bool may = settings->defer != MR_DEFER_NEVER && may_defer(search->plan->graph);
+  bool deferred = may && settings->defer == MR_DEFER_ALWAYS;
+  double seconds = 0;
+  mr_status status = MR_OK;
+  search->plan->problem.bound_any_recompute = settings->recompute != MR_RECOMPUTE_NONE;
+  if (deferred || settings->recompute == MR_RECOMPUTE_FULL) {
+    status = measure_footprint(search);
+  }
+  if (status == MR_OK && search->like != NULL && search->like != search->plan->graph) {
+    status = try_candidate(search, (struct candidate){.program = search->like}, &seconds);
+  }
+  if (status == MR_OK) {
+    status = try_kind(search, deferred);
+  }
+  if (status != MR_OK || !may) {
+    return status;
+  }
+  if (!search->finalists[0].layout->fits) {
+    return try_kind(search, !deferred);
+  }
+  return wants_deferred(search) ? defer_finalists(search) : MR_OK;
 }
 
 void mr_planning_sum_clones(struct mr_plan *plan) {
@@ -444,9 +480,6 @@ static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   mr_status status = mr_planning_find_bound(plan);
   if (status == MR_OK) {
     status = try_candidates(&search);
-  }
-  if (status == MR_OK && wants_deferred(&search)) {
-    status = try_deferred(&search);
   }
   if (status == MR_OK && plan->problem.policy == MR_POLICY_SEARCHED) {
     status = search_finalists(&search);

@@ -68,7 +68,7 @@ typedef enum mr_policy {
 /* Whether updates run at the start of the next step (MR_OP_DEFERRABLE). Results are the same to the
  * bit. */
 typedef enum mr_defer {
-  MR_DEFER_AUTO = 0, /* where the plan gets faster by it */
+  MR_DEFER_AUTO = 0, /* where the plan gets faster by it, or fits by it alone */
   MR_DEFER_NEVER = 1,
   MR_DEFER_ALWAYS = 2, /* where it can be, whatever it costs: for comparison and tests */
 } mr_defer;
