@@ -104,6 +104,34 @@ static void many_rows_equal_reference(void **state) {
   }
 }
 
+/* Where an op runs may depend on the plan, so its bits may not. */
+static void ops_round_as_on_the_host(void **state) {
+  (void)state;
+  static const char *const host_capable[] = {"adamw", "embed"};
+  uint64_t seed = first_seed();
+  struct trial cuda = {.table = cuda_table(CUDA_F32)}, host = {.table = kernel_fast()};
+  assert_int_equal(mr_team_create(2, &host.team), MR_OK);
+  cuda.team = host.team;
+  uint32_t compared = 0;
+  for (uint32_t i = 0; i < trial_op_count; i++) {
+    const char *name = trial_ops[i].name;
+    if (strcmp(name, host_capable[0]) != 0 && strcmp(name, host_capable[1]) != 0) continue;
+    for (uint64_t draw = 0; draw < 24; draw++) {
+      cuda.large = host.large = draw % 6 == 0;
+      cuda.scattered = host.scattered = draw % 2 == 0;
+      cuda_table_seed(seed + draw);
+      trial_run(&cuda, &trial_ops[i], seed + draw);
+      trial_run(&host, &trial_ops[i], seed + draw);
+      trial_assert_same_bits(&cuda, &host, name, seed + draw);
+      trial_fini(&cuda);
+      trial_fini(&host);
+      compared++;
+    }
+  }
+  assert_int_equal(compared, 48);
+  mr_team_destroy(host.team);
+}
+
 static double norm_of(double square, double clip, float *scale) {
   const double squares[] = {square, 1.5, 0.25};
   double norm = -1;
@@ -138,6 +166,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(norm_clips),
       cmocka_unit_test(rates_are_copied),
+      cmocka_unit_test(ops_round_as_on_the_host),
       cmocka_unit_test(f32_equals_reference),
       cmocka_unit_test(bf16_equals_reference),
       cmocka_unit_test(many_rows_equal_reference),

@@ -172,6 +172,70 @@ static void vectors_are_accurate(void **state) {
   }
 }
 
+struct updates {
+  float drawn[4][1003], done[4][1003]; /* p, m, v, g; with a tail */
+};
+
+/* Draws numbers of every size, and nothing for some. */
+static void draw_updates(struct updates *updates, uint64_t seed) {
+  enum { COUNT = MR_COUNT_OF(updates->drawn[0]) };
+  struct mr_random random;
+  mr_random_init(&random, seed);
+  for (unsigned i = 0; i < 4 * COUNT; i++) {
+    float value = (float)mr_random_below(&random, 1u << 24) * 0x1p-24f;
+    value = ldexpf(i / COUNT == 2 ? value : value - 0.5f, -(int)mr_random_below(&random, 160));
+    updates->drawn[i / COUNT][i % COUNT] = value;
+  }
+}
+
+struct update_task {
+  const struct vector_table *vector;
+  struct updates *updates;
+};
+
+static void update_task(void *context, uint32_t task, uint32_t thread) {
+  (void)task;
+  (void)thread;
+  const struct update_task *a = context;
+  float(*data)[MR_COUNT_OF(a->updates->done[0])] = a->updates->done;
+  memcpy(data, a->updates->drawn, sizeof a->updates->drawn);
+  a->vector->adamw(&(struct vector_adamw){.p = data[0],
+                                          .m = data[1],
+                                          .v = data[2],
+                                          .g = data[3],
+                                          .count = MR_COUNT_OF(a->updates->done[0]),
+                                          .grad_scale = 0.37f,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.999f,
+                                          .eps = 1e-8f,
+                                          .step_size = 1e-2f,
+                                          .decay = 1e-3f,
+                                          .inverse1 = 1.7f,
+                                          .inverse2 = 1.3f});
+}
+
+/* An update has the same bits whatever the processor is, and with denormal numbers (on this thread)
+ * or without them (in a team). */
+static void updates_are_the_same_on_every_set(void **state) {
+  (void)state;
+  static struct updates updates, first;
+  struct mr_team *team = NULL;
+  assert_int_equal(mr_team_create(1, &team), MR_OK);
+  draw_updates(&updates, first_seed());
+  for (unsigned index = 0; vector_at(index) != NULL; index++) {
+    struct update_task task = {vector_at(index), &updates};
+    update_task(&task, 0, 0);
+    if (index == 0) {
+      first = updates;
+    }
+    assert_memory_equal(updates.done, first.done, sizeof first.done);
+    mr_team_run(team, 1, update_task, &task);
+    assert_memory_equal(updates.done, first.done, sizeof first.done);
+  }
+  assert_memory_not_equal(updates.done, updates.drawn, sizeof updates.drawn);
+  mr_team_destroy(team);
+}
+
 static void refuses_unknown_libraries(void **state) {
   (void)state;
   assert_int_equal(kernel_gemm_open("mkl"), MR_INVALID);
@@ -203,6 +267,7 @@ int main(void) {
       cmocka_unit_test(refuses_unknown_libraries),
       cmocka_unit_test(openblas_runs_the_widest_kernels),
       cmocka_unit_test(vectors_are_accurate),
+      cmocka_unit_test(updates_are_the_same_on_every_set),
       cmocka_unit_test(fast_equals_reference),
       cmocka_unit_test(same_bits_everywhere),
       cmocka_unit_test(same_bits_of_training_shapes),

@@ -336,6 +336,13 @@ static void run_sum_squares(struct trial *t) {
   assert_int_equal(t->table->sum_squares(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
+/* Numbers of every size down to denormal ones and 0. */
+static void scatter(struct trial *t, float *x, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    x[i] = ldexpf(x[i], -(int)between(t, 0, 160));
+  }
+}
+
 static void run_adamw(struct trial *t) {
   uint64_t count = size(t, t->large ? 200000 : 130), step = between(t, 1, 1000);
   struct kernel_adamw op = {.count = count,
@@ -346,10 +353,17 @@ static void run_adamw(struct trial *t) {
                             .weight_decay = 0.1f,
                             .correction1 = (float)(1 - pow(0.9, (double)step)),
                             .correction2 = (float)(1 - pow(0.999, (double)step))};
-  op.g = input(t, count, 1e-3);
+  float *g = input(t, count, 1e-3);
+  op.g = g;
   op.p = output(t, count, "p");
   op.m = output(t, count, "m");
   op.v = output(t, count, "v");
+  if (t->scattered) {
+    scatter(t, g, count);
+    scatter(t, op.p, count);
+    scatter(t, op.m, count);
+    scatter(t, op.v, count);
+  }
   for (uint64_t i = 0; i < count; i++) {
     op.v[i] = fabsf(op.v[i]);
   }

@@ -28,6 +28,7 @@ struct trial {
   uint64_t lines; /* of 64 bytes that buffers are moved by */
   bool large;     /* shapes of several tiles and tasks */
   bool rounded;   /* data are drawn as bf16 holds them */
+  bool scattered; /* what updates get is of every size, down to denormal numbers */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
   uint32_t buffer_count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From gradients to an update: sums over columns, sums of squares, the norm, AdamW. */
 #include "train/cuda/device.cuh"
+#include "train/kernels/adamw.h"
 
 #define SUM_LANES 8u /* threads that share a column, each its rows; then their sums, in order */
 
@@ -80,8 +81,25 @@ extern "C" __global__ void cuda_rates(const struct cuda_rates a) {
 
 /* What is the same for every element of an update. */
 struct adamw_step {
-  float scale, lr, correction1, correction2;
+  float scale, step_size, decay, inverse1, inverse2;
 };
+
+/*
+ * An update may also run on the host, and must give the same bits there: these are the operations
+ * of adamw() in train/kernels/vector.c in the same order. What is added to a product is added by
+ * fmaf(), so that nothing is left for the compiler to fuse or not, and what is so small that it
+ * could lead to denormal numbers, which threads of the host take for 0, is 0 here and there.
+ */
+__device__ inline float settle(float x, float least) {
+  return fabsf(x) < least ? 0.0f : x;
+}
+
+template <int N> __device__ inline void settle_all(float (&x)[N], float least) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    x[i] = settle(x[i], least);
+  }
+}
 
 template <typename T, int N>
 __device__ void adamw_pack(const cuda_adamw &a, const adamw_step &step, uint64_t at) {
@@ -90,13 +108,16 @@ __device__ void adamw_pack(const cuda_adamw &a, const adamw_step &step, uint64_t
   load(g, a.g + at);
   load(m, a.m + at);
   load(v, a.v + at);
+  settle_all(p, ADAMW_LEAST);
+  settle_all(m, ADAMW_LEAST);
+  settle_all(v, ADAMW_LEAST_SQUARE);
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    float scaled = g[i] * step.scale;
-    m[i] = a.beta1 * m[i] + (1 - a.beta1) * scaled;
-    v[i] = a.beta2 * v[i] + (1 - a.beta2) * scaled * scaled;
-    float change = m[i] / step.correction1 / (sqrtf(v[i] / step.correction2) + a.eps);
-    p[i] -= step.lr * change + step.lr * a.weight_decay * p[i];
+    const float scaled = settle(g[i] * step.scale, ADAMW_LEAST);
+    m[i] = settle(fmaf(1.0f - a.beta1, scaled, m[i] * a.beta1), ADAMW_LEAST);
+    v[i] = settle(fmaf(1.0f - a.beta2, scaled * scaled, v[i] * a.beta2), ADAMW_LEAST_SQUARE);
+    const float change = m[i] * step.inverse1 / (sqrtf(v[i] * step.inverse2) + a.eps);
+    p[i] = settle(fmaf(-step.step_size, change, fmaf(-step.decay, p[i], p[i])), ADAMW_LEAST);
   }
   store(a.p + at, p);
   store(a.m + at, m);
@@ -105,8 +126,9 @@ __device__ void adamw_pack(const cuda_adamw &a, const adamw_step &step, uint64_t
 }
 
 template <typename T> __device__ void adamw(const cuda_adamw &a) {
-  const adamw_step step = {a.scale == nullptr ? 1.0f : *a.scale, a.scalars[0], a.scalars[1],
-                           a.scalars[2]};
+  const float lr = a.scalars[0];
+  const adamw_step step = {a.scale == nullptr ? 1.0f : *a.scale, lr, lr * a.weight_decay,
+                           1.0f / a.scalars[1], 1.0f / a.scalars[2]};
   const bool whole = aligned<4>(a.p) && aligned<4>(a.g) && aligned<4>(a.m) && aligned<4>(a.v) &&
                      aligned<4>(static_cast<const T *>(a.copy));
   const uint64_t stride = uint64_t(gridDim.x) * blockDim.x * 4;
