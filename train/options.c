@@ -90,8 +90,29 @@ static mr_status check_numbers(const struct trainer_options *options) {
   return MR_OK;
 }
 
+/* Choices among the kernels of the processor, which would mean nothing elsewhere. */
+static mr_status check_kernels(const struct trainer_options *options) {
+  if (options->run.device != MR_BACKEND_CUDA) {
+    return MR_OK;
+  }
+  if (options->reference) {
+    mr_log(MR_LOG_ERROR,
+           "--reference chooses among the kernels of --device cpu; --device cuda has one set");
+    return MR_INVALID;
+  }
+  if (options->gemm != NULL && strcmp(options->gemm, "auto") != 0) {
+    mr_log(MR_LOG_ERROR, "--gemm %s multiplies on --device cpu; --device cuda uses cuBLASLt",
+           options->gemm);
+    return MR_INVALID;
+  }
+  return MR_OK;
+}
+
 mr_status options_check(const struct trainer_options *options) {
   mr_status status = check_numbers(options);
+  if (status == MR_OK) {
+    status = check_kernels(options);
+  }
   if (status != MR_OK) {
     return status;
   }

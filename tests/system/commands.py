@@ -228,6 +228,10 @@ host_to_device = 1 GB/s
 
 class Info(harness.Case):
 
+    CUDA_KEYS = ["name", "available", "reason", "model", "driver_version", "capability",
+                 "processors", "memory_bytes", "free_bytes", "memory_bytes_per_second",
+                 "pinned_bytes_per_second", "pageable_bytes_per_second"]
+
     def test_json(self):
         outcome = harness.run("info", "--json")
         self.assert_status(outcome, 0)
@@ -259,13 +263,33 @@ class Info(harness.Case):
         outcome = harness.run("info", "--device", "cuda", "--json",
                               env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
         self.assert_status(outcome, 0)
-        machine = outcome.events("info")[0]["machine"]
-        self.assertEqual(machine["device"], "cuda")
-        device = machine["devices"][1]
+        event = outcome.events("info")[0]
+        self.assertEqual(event["machine"]["device"], "cuda")
+        self.assertEqual(event["devices"], event["machine"]["devices"])
+        device = event["devices"][1]
+        self.assertEqual(list(device), self.CUDA_KEYS)
         self.assertTrue(device["available"])
-        for memory in ("pinned_bytes_per_second", "pageable_bytes_per_second"):
-            for key in ("device_to_host", "host_to_device", "both"):
-                self.assertGreater(device[memory][key], 0)
+        self.assertGreater(device["memory_bytes"], device["free_bytes"])
+        for key in self.CUDA_KEYS[4:10]:
+            self.assertGreater(device[key], 0, key)
+        for memory in self.CUDA_KEYS[10:]:
+            self.assertEqual(list(device[memory]), ["device_to_host", "host_to_device", "both"])
+            for way, rate in device[memory].items():
+                self.assertGreater(rate, 0, way)
+
+    def test_fake_device_in_text(self):
+        outcome = harness.run("info", env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
+        self.assert_status(outcome, 0)
+        rates = r"out \d+\.\d\d, in \d+\.\d\d, both at once \d+\.\d\d GB/s"
+        for line in (r"cuda .*, sm_\d+, driver for CUDA \d+\.\d, .* of memory, .* free",
+                     "pinned memory: " + rates, "pageable memory: " + rates):
+            self.assertRegex(outcome.out, line)
+
+    def test_kernels_of_the_processor_alone(self):
+        for option in (["--reference"], ["--gemm", "openblas"]):
+            outcome = harness.run("train", *TINY, "--device", "cuda", *option,
+                                  env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
+            self.assert_fails(outcome, harness.USAGE, option[0], "--device cpu")
 
     def test_profile_that_is_garbage_is_replaced(self):
         path = harness.scratch / "profile.json"
