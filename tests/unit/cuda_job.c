@@ -42,7 +42,7 @@ void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t step
   assert_int_equal(setenv("MEMRUN_CUDA_DRIVER", FAKE_DRIVER, 1), 0);
   cuda_job_set(0, NULL);
   world_init(&job->world, shape);
-  assert_int_equal(world_cuda_start(), MR_OK);
+  assert_int_equal(world_cuda_start(NULL), MR_OK);
   fake_live_count(&job->idle);
   bool nvme = tiers.nvme_bytes != 0;
   world_options(&job->options, 0, tiers.host_bytes, nvme ? MR_OFFLOAD_NVME : MR_OFFLOAD_HOST);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops of the CUDA device against the readable reference: the C code that enqueues them as it
- * is, the kernels on the processor (tests/cuda_on_cpu.h), products as plain loops. The same bits
- * must come from another order of threads and blocks. MEMRUN_SEED repeats a failure.
+ * is, and the kernels on the processor (tests/cuda_on_cpu.h), products as plain loops; or all of it
+ * on a device. The same bits must come from another order of threads and blocks, on a device from
+ * another run. MEMRUN_SEED repeats a failure, MEMRUN_DRAWS says how many shapes are drawn.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <time.h>
 
 #include "tests/unit/cuda_table.h"
+#include "tests/unit/device_found.h"
 #include "tests/unit/kernels_trial.h"
 
 static uint64_t first_seed(void) {
@@ -67,12 +69,17 @@ static double compare(const struct trial_op *op, uint64_t seed, enum cuda_type t
   return worst;
 }
 
+static uint64_t draw_count(uint64_t otherwise) {
+  const char *text = getenv("MEMRUN_DRAWS");
+  return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
 static void compare_all(enum cuda_type type, uint64_t draws) {
   uint64_t seed = first_seed();
   for (uint32_t i = 0; i < trial_op_count; i++) {
     double worst = 0;
     for (uint64_t draw = 0; draw < draws; draw++) {
-      worst = fmax(worst, compare(&trial_ops[i], seed + draw, type, draw + 1 == draws));
+      worst = fmax(worst, compare(&trial_ops[i], seed + draw, type, draw > 0 && draw + 1 == draws));
     }
     print_message("%-20s seeds %llu..: largest error %.2g\n", trial_ops[i].name,
                   (unsigned long long)seed, worst);
@@ -81,12 +88,12 @@ static void compare_all(enum cuda_type type, uint64_t draws) {
 
 static void f32_equals_reference(void **state) {
   (void)state;
-  compare_all(CUDA_F32, 6);
+  compare_all(CUDA_F32, draw_count(6));
 }
 
 static void bf16_equals_reference(void **state) {
   (void)state;
-  compare_all(CUDA_BF16, 4);
+  compare_all(CUDA_BF16, draw_count(4));
 }
 
 /* Rows enough for a block to go round, which keeps what it has summed or listed meanwhile. */
@@ -97,7 +104,7 @@ static void many_rows_equal_reference(void **state) {
   for (uint32_t i = 0; i < trial_op_count; i++) {
     for (size_t k = 0; k < MR_COUNT_OF(names); k++) {
       if (strcmp(trial_ops[i].name, names[k]) != 0) continue;
-      for (uint64_t draw = 0; draw < 3; draw++) {
+      for (uint64_t draw = 0; draw < draw_count(3); draw++) {
         compare(&trial_ops[i], seed + draw, CUDA_F32, true);
       }
     }
@@ -132,34 +139,51 @@ static void ops_round_as_on_the_host(void **state) {
   mr_team_destroy(host.team);
 }
 
-static double norm_of(double square, double clip, float *scale) {
-  const double squares[] = {square, 1.5, 0.25};
-  double norm = -1;
-  const struct cuda_norm op = {
-      .squares = squares, .norm = &norm, .scale = scale, .clip = clip, .count = 3};
+/* What the ops of single numbers read and write, where the device reaches it. */
+struct numbers {
+  double squares[3];
+  double norm;
+  float scale;
+  float scalars[3];
+  float rates[4];
+};
+
+static double norm_of(struct numbers *numbers, double square, double clip, bool scaled) {
+  numbers->squares[0] = square;
+  const struct cuda_norm op = {.squares = numbers->squares,
+                               .norm = &numbers->norm,
+                               .scale = scaled ? &numbers->scale : NULL,
+                               .clip = clip,
+                               .count = 3};
   assert_int_equal(cuda_op_norm(cuda_table_queue(), &op), MR_OK);
-  return norm;
+  return numbers->norm;
 }
 
 static void norm_clips(void **state) {
   (void)state;
-  float scale = -1;
-  assert_true(fabs(norm_of(2.25, 1, &scale) - 2) < 1e-15);
-  assert_true(fabs((double)scale - 1 / (2 + 1e-6)) < 1e-7);
-  assert_true(norm_of(2.25, 100, &scale) > 0);
-  assert_true(scale == 1); /* never larger */
-  norm_of(NAN, 1, &scale);
-  assert_true(isnan(scale)); /* a spoilt gradient shows */
-  assert_true(norm_of(2.25, 1, NULL) > 0);
+  struct numbers *numbers = trial_memory.take(mr_round_up(sizeof *numbers, 64));
+  assert_non_null(numbers);
+  *numbers = (struct numbers){.squares = {0, 1.5, 0.25}, .norm = -1, .scale = -1};
+  assert_true(fabs(norm_of(numbers, 2.25, 1, true) - 2) < 1e-15);
+  assert_true(fabs((double)numbers->scale - 1 / (2 + 1e-6)) < 1e-7);
+  assert_true(norm_of(numbers, 2.25, 100, true) > 0);
+  assert_true(numbers->scale == 1); /* never larger */
+  norm_of(numbers, NAN, 1, true);
+  assert_true(isnan(numbers->scale)); /* a spoilt gradient shows */
+  assert_true(norm_of(numbers, 2.25, 1, false) > 0);
+  trial_memory.give(numbers);
 }
 
 static void rates_are_copied(void **state) {
   (void)state;
-  const float scalars[] = {1, 2, 3};
-  float rates[] = {0, 0, 0, 4};
-  const struct cuda_rates op = {.scalars = scalars, .rates = rates, .count = 3};
+  struct numbers *numbers = trial_memory.take(mr_round_up(sizeof *numbers, 64));
+  assert_non_null(numbers);
+  *numbers = (struct numbers){.scalars = {1, 2, 3}, .rates = {0, 0, 0, 4}};
+  const struct cuda_rates op = {.scalars = numbers->scalars, .rates = numbers->rates, .count = 3};
   assert_int_equal(cuda_op_rates(cuda_table_queue(), &op), MR_OK);
+  const float *rates = numbers->rates;
   assert_true(rates[0] == 1 && rates[1] == 2 && rates[2] == 3 && rates[3] == 4);
+  trial_memory.give(numbers);
 }
 
 int main(void) {
@@ -171,5 +195,10 @@ int main(void) {
       cmocka_unit_test(bf16_equals_reference),
       cmocka_unit_test(many_rows_equal_reference),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  if (!cuda_table_open()) {
+    return DEVICE_NOT_FOUND;
+  }
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  cuda_table_close();
+  return failed;
 }

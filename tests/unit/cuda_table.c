@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of the CUDA ops carried out on the processor, and the ops as a table of kernels. */
+/* The ops of the CUDA device as a table of kernels. */
 #include "tests/unit/cuda_table.h"
 
 #include <setjmp.h>
@@ -10,84 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/cuda_on_cpu.h"
 #include "tests/cuda_on_cpu/cuda_bf16.h"
+#include "tests/unit/kernels_trial.h"
 #include "train/cuda/cuda.h"
 
 typedef __nv_bfloat16 bf16;
 
 #define GUARD_BYTES 256u
 #define GUARD       0xff
-
-static uint64_t launch_seed;
-
-void cuda_table_seed(uint64_t seed) {
-  launch_seed = seed;
-}
-
-static mr_status launch_here(void *context, const struct cuda_launch *launch) {
-  (void)context;
-  struct cuda_on_cpu_launch run = {.kernel = launch->kernel,
-                                   .shared_bytes = launch->shared_bytes,
-                                   .arguments = launch->arguments,
-                                   .arguments_bytes = launch->arguments_bytes,
-                                   .seed = launch_seed++};
-  memcpy(run.grid, launch->grid, sizeof run.grid);
-  memcpy(run.block, launch->block, sizeof run.block);
-  const char *fault = cuda_on_cpu_run(&run);
-  if (fault != NULL) {
-    fail_msg("%s: %s", launch->kernel, fault);
-  }
-  return MR_OK;
-}
-
-static double element(const void *matrix, enum cuda_type of, uint64_t i) {
-  return (double)(of == CUDA_F32 ? ((const float *)matrix)[i]
-                                 : __bfloat162float(((const bf16 *)matrix)[i]));
-}
-
-static void set_element(void *matrix, enum cuda_type of, uint64_t i, double value) {
-  if (of == CUDA_F32) {
-    ((float *)matrix)[i] = (float)value;
-  } else {
-    ((bf16 *)matrix)[i] = __float2bfloat16_rn((float)value);
-  }
-}
-
-static double product_at(const struct cuda_product *p, uint64_t row, uint64_t column) {
-  uint64_t a_stride = p->a_stride != 0 ? p->a_stride : p->a_transposed ? p->rows : p->inner;
-  double sum = 0;
-  for (uint64_t i = 0; i < p->inner; i++) {
-    sum +=
-        element(p->a, p->type, p->a_transposed ? i * a_stride + row : row * a_stride + i) *
-        element(p->b, p->type, p->b_transposed ? column * p->inner + i : i * p->columns + column);
-  }
-  return sum;
-}
-
-static mr_status multiply_here(void *context, const struct cuda_product *p) {
-  (void)context;
-  assert_non_null(p->workspace);
-  memset(p->workspace, 0xff, p->workspace_bytes);
-  enum cuda_type out_type = p->out_f32 ? CUDA_F32 : p->type;
-  uint64_t out_stride = p->out_stride != 0 ? p->out_stride : p->columns;
-  for (uint64_t row = 0; row < p->rows; row++) {
-    for (uint64_t column = 0; column < p->columns; column++) {
-      uint64_t at = row * out_stride + column;
-      double sum = product_at(p, row, column);
-      sum += p->bias != NULL ? element(p->bias, p->type, column) : 0;
-      sum += p->added != NULL ? element(p->added, out_type, at) : 0;
-      set_element(p->out, out_type, at, sum);
-    }
-  }
-  return MR_OK;
-}
-
-static const struct cuda_queue here = {.launch = launch_here, .multiply = multiply_here};
-
-const struct cuda_queue *cuda_table_queue(void) {
-  return &here;
-}
 
 /* Buffers of the trial as the kernels see them: themselves in fp32, copies in bf16. */
 static enum cuda_type type;
@@ -102,7 +32,7 @@ static struct copy {
 static uint32_t copy_count;
 
 static unsigned char *take_guarded(uint64_t bytes) {
-  unsigned char *data = aligned_alloc(64, (bytes + GUARD_BYTES + 63) / 64 * 64);
+  unsigned char *data = trial_memory.take((bytes + GUARD_BYTES + 63) / 64 * 64);
   assert_non_null(data);
   memset(data, GUARD, bytes + GUARD_BYTES);
   return data;
@@ -112,7 +42,7 @@ static void give_guarded(unsigned char *data, uint64_t bytes) {
   for (uint64_t i = 0; i < GUARD_BYTES; i++) {
     assert_int_equal(data[bytes + i], GUARD);
   }
-  free(data);
+  trial_memory.give(data);
 }
 
 static void *typed(float *original, uint64_t count, bool written) {
@@ -166,7 +96,7 @@ static mr_status embed(struct mr_team *team, const struct kernel_embed *op) {
                                   .width = (uint32_t)op->width,
                                   .first_word = (uint32_t)op->first_word,
                                   .words = (uint32_t)op->vocab};
-  return end(cuda_op_embed(&here, type, &cuda));
+  return end(cuda_op_embed(cuda_table_queue(), type, &cuda));
 }
 
 static mr_status embed_backward(struct mr_team *team, const struct kernel_embed_backward *op,
@@ -184,7 +114,7 @@ static mr_status embed_backward(struct mr_team *team, const struct kernel_embed_
                                               .first_word = (uint32_t)op->first_word,
                                               .words = (uint32_t)op->vocab,
                                               .accumulate = op->accumulate};
-  return end(cuda_op_embed_backward(&here, type, &cuda));
+  return end(cuda_op_embed_backward(cuda_table_queue(), type, &cuda));
 }
 
 static mr_status layernorm(struct mr_team *team, const struct kernel_layernorm *op) {
@@ -197,7 +127,7 @@ static mr_status layernorm(struct mr_team *team, const struct kernel_layernorm *
                                       .rstd = op->rstd,
                                       .rows = (uint32_t)op->rows,
                                       .width = (uint32_t)op->width};
-  return end(cuda_op_layernorm(&here, type, &cuda));
+  return end(cuda_op_layernorm(cuda_table_queue(), type, &cuda));
 }
 
 static mr_status layernorm_backward(struct mr_team *team,
@@ -218,7 +148,7 @@ static mr_status layernorm_backward(struct mr_team *team,
                                                   .width = (uint32_t)op->width,
                                                   .accumulate_dx = op->accumulate_dx,
                                                   .accumulate = op->accumulate};
-  mr_status status = cuda_op_layernorm_backward(&here, type, &cuda);
+  mr_status status = cuda_op_layernorm_backward(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -237,7 +167,7 @@ static mr_status linear(struct mr_team *team, const struct kernel_linear *op, vo
                                       .rows = op->rows,
                                       .in = op->in,
                                       .out = op->out};
-  mr_status status = cuda_op_linear(&here, type, &cuda);
+  mr_status status = cuda_op_linear(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -261,7 +191,7 @@ static mr_status linear_backward(struct mr_team *team, const struct kernel_linea
                                                .out = op->out,
                                                .accumulate_dx = op->accumulate_dx,
                                                .accumulate = op->accumulate};
-  mr_status status = cuda_op_linear_backward(&here, type, &cuda);
+  mr_status status = cuda_op_linear_backward(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -270,7 +200,7 @@ static mr_status gelu(struct mr_team *team, const struct kernel_gelu *op) {
   (void)team;
   const struct cuda_gelu cuda = {
       .x = in(op->x, op->count), .activated = out(op->activated, op->count), .count = op->count};
-  return end(cuda_op_gelu(&here, type, &cuda));
+  return end(cuda_op_gelu(cuda_table_queue(), type, &cuda));
 }
 
 static mr_status attention(struct mr_team *team, const struct kernel_attention *op, void *scratch) {
@@ -284,7 +214,7 @@ static mr_status attention(struct mr_team *team, const struct kernel_attention *
                                          .seq = (uint32_t)op->seq,
                                          .width = (uint32_t)op->width,
                                          .heads = (uint32_t)op->heads};
-  return end(cuda_op_attention(&here, type, &cuda));
+  return end(cuda_op_attention(cuda_table_queue(), type, &cuda));
 }
 
 static mr_status attention_backward(struct mr_team *team,
@@ -303,7 +233,7 @@ static mr_status attention_backward(struct mr_team *team,
                                                   .seq = (uint32_t)op->seq,
                                                   .width = (uint32_t)op->width,
                                                   .heads = (uint32_t)op->heads};
-  mr_status status = cuda_op_attention_backward(&here, type, &cuda);
+  mr_status status = cuda_op_attention_backward(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -324,7 +254,7 @@ static mr_status head_logits(struct mr_team *team, const struct kernel_head_logi
                                            .first_word = op->first_word,
                                            .words = op->vocab,
                                            .stride = op->stride};
-  mr_status status = cuda_op_head_logits(&here, type, &cuda);
+  mr_status status = cuda_op_head_logits(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -341,7 +271,7 @@ static mr_status head_loss(struct mr_team *team, const struct kernel_head_loss *
                                          .slices = (uint32_t)op->slices,
                                          .scale = op->scale,
                                          .accumulate = op->accumulate};
-  mr_status status = cuda_op_head_loss(&here, &cuda);
+  mr_status status = cuda_op_head_loss(cuda_table_queue(), &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -365,7 +295,7 @@ static mr_status head_gradient(struct mr_team *team, const struct kernel_head_gr
                                              .scale = op->scale,
                                              .accumulate_dx = op->accumulate_dx,
                                              .accumulate = op->accumulate};
-  mr_status status = cuda_op_head_gradient(&here, type, &cuda);
+  mr_status status = cuda_op_head_gradient(cuda_table_queue(), type, &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
@@ -377,14 +307,15 @@ static mr_status sum_squares(struct mr_team *team, const struct kernel_sum_squar
   uint64_t bytes = cuda_sum_squares_scratch_bytes(op->count);
   const struct cuda_op_sum_squares cuda = {
       .g = op->g, .out = op->out, .scratch = take_guarded(bytes), .count = op->count};
-  mr_status status = cuda_op_sum_squares(&here, &cuda);
+  mr_status status = cuda_op_sum_squares(cuda_table_queue(), &cuda);
   give_guarded(cuda.scratch, bytes);
   return end(status);
 }
 
 static mr_status adamw(struct mr_team *team, const struct kernel_adamw *op) {
   (void)team;
-  const float scalars[3] = {op->lr, op->correction1, op->correction2};
+  const float values[3] = {op->lr, op->correction1, op->correction2};
+  float *scalars = memcpy(take_guarded(sizeof values), values, sizeof values);
   uint64_t bytes = op->count * sizeof(bf16);
   bf16 *copy = type == CUDA_F32 ? NULL : (bf16 *)(void *)take_guarded(bytes);
   const struct cuda_adamw cuda = {.p = op->p,
@@ -399,7 +330,8 @@ static mr_status adamw(struct mr_team *team, const struct kernel_adamw *op) {
                                   .beta2 = op->beta2,
                                   .eps = op->eps,
                                   .weight_decay = op->weight_decay};
-  mr_status status = cuda_op_adamw(&here, type, &cuda);
+  mr_status status = cuda_op_adamw(cuda_table_queue(), type, &cuda);
+  give_guarded((unsigned char *)scalars, sizeof values);
   for (uint64_t i = 0; copy != NULL && i < op->count; i++) {
     assert_int_equal(copy[i].bits, __float2bfloat16_rn(op->p[i]).bits);
   }

@@ -16,12 +16,18 @@
 #define GUARD_BYTES 256u
 #define GUARD       0xff
 
+static void *take(uint64_t bytes) {
+  return aligned_alloc(64, bytes);
+}
+
+struct trial_memory trial_memory = {.take = take, .give = free};
+
 static struct trial_buffer *trial_allocate(struct trial *t, uint64_t bytes) {
   assert_true(t->buffer_count < TRIAL_BUFFERS);
   struct trial_buffer *buffer = &t->buffers[t->buffer_count++];
   uint64_t before = 64 * (t->lines * (t->buffer_count % 7 + 1));
   uint64_t whole = mr_round_up(before + bytes + GUARD_BYTES, 64);
-  *buffer = (struct trial_buffer){.allocation = aligned_alloc(64, whole), .bytes = bytes};
+  *buffer = (struct trial_buffer){.allocation = trial_memory.take(whole), .bytes = bytes};
   assert_non_null(buffer->allocation);
   memset(buffer->allocation, GUARD, whole);
   buffer->data = buffer->allocation + before;
@@ -407,7 +413,7 @@ void trial_run(struct trial *t, const struct trial_op *op, uint64_t seed) {
 
 void trial_fini(struct trial *t) {
   for (uint32_t i = 0; i < t->buffer_count; i++) {
-    free(t->buffers[i].allocation);
+    trial_memory.give(t->buffers[i].allocation);
   }
   t->buffer_count = 0;
 }

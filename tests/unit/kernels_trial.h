@@ -15,6 +15,13 @@
 
 #define TRIAL_BUFFERS 24
 
+/* Where buffers lie, aligned to 64 bytes; ordinary memory unless a test says otherwise. */
+struct trial_memory {
+  void *(*take)(uint64_t bytes);
+  void (*give)(void *data);
+};
+extern struct trial_memory trial_memory;
+
 struct trial_buffer {
   unsigned char *allocation, *data;
   uint64_t bytes;

@@ -232,7 +232,7 @@ static void a_failing_op_ends_the_run(void **unused) {
   for (uint64_t call = 1; call < 40; call += 5) {
     struct mr_run *run = NULL;
     assert_int_equal(mr_run_create(world.graph, &options, &run), MR_OK);
-    world_faults = (struct world_faults){0, call, MR_MISMATCH};
+    world_faults = (struct world_faults){.fail_call = call, .status = MR_MISMATCH};
     mr_status status = MR_OK;
     for (uint64_t step = 1; step <= 3 && status == MR_OK; step++) {
       status = world_step(&world, run, step, MR_STEP_TRAIN, NULL);

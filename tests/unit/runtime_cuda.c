@@ -34,7 +34,7 @@ static void job_init(struct job *job, uint64_t seed) {
   set_number("MEMRUN_FAKE_SEED", seed);
   fake_settings_read();
   world_init(&job->world, shape);
-  assert_int_equal(world_cuda_start(), MR_OK);
+  assert_int_equal(world_cuda_start(NULL), MR_OK);
   world_options(&job->options, MR_GIB, 0, MR_OFFLOAD_NONE);
   job->options.device = MR_BACKEND_CUDA;
 }

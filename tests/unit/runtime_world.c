@@ -81,21 +81,45 @@ static mr_status run_on_cpu(const struct mr_op_call *call) {
 }
 
 static mr_status run_on_cuda(const struct mr_op_call *call) {
-  static const struct mr_cuda_launch launch = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
+  static const struct mr_cuda_launch together = {.grid = {64, 1, 1}, .block = {256, 1, 1}};
+  static const struct mr_cuda_launch alone = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
   const struct op_attributes *attributes = call->attributes;
-  if (call_fails()) {
+  bool fails = call_fails();
+  if (fails && world_faults.instead == NULL) {
     return world_faults.status;
   }
   struct world_args args = args_of(call);
-  return mr_cuda_function_launch(cuda_functions[attributes->kind], call, &launch, &args);
+  return mr_cuda_function_launch(fails ? world_faults.instead : cuda_functions[attributes->kind],
+                                 call, world_kernels[attributes->kind].whole ? &alone : &together,
+                                 &args);
 }
 
-mr_status world_cuda_start(void) {
-  static const char image[] = "any image is one to the fake driver";
-  mr_status status = mr_cuda_module_load(image, sizeof image, "world", &cuda_module);
+/* The bytes in `image`, with a 0 behind them. */
+static size_t read_image(const char *path, char *image, size_t most_bytes) {
+  FILE *file = fopen(path, "re");
+  assert_non_null(file);
+  size_t bytes = fread(image, 1, most_bytes - 1, file);
+  assert_int_not_equal(feof(file), 0);
+  (void)fclose(file);
+  image[bytes] = '\0';
+  return bytes;
+}
+
+mr_status world_cuda_start(const char *image_path) {
+  static char image[1 << 20] = "any image is one to the fake driver";
+  size_t bytes = image_path == NULL ? strlen(image) : read_image(image_path, image, sizeof image);
+  mr_status status = mr_cuda_module_load(image, bytes, "world", &cuda_module);
   for (uint32_t k = 0; status == MR_OK && k < WORLD_KIND_COUNT; k++) {
     status = mr_cuda_module_function(cuda_module, world_kernels[k].cuda_name, &cuda_functions[k]);
   }
+  return status;
+}
+
+mr_status world_cuda_break_at(uint64_t call) {
+  struct mr_cuda_function *function = NULL;
+  mr_status status = mr_cuda_module_function(cuda_module, "world_break", &function);
+  world_faults.fail_call = world_faults.calls + call;
+  world_faults.instead = function;
   return status;
 }
 

@@ -24,6 +24,7 @@ struct world_faults {
   uint64_t calls;
   uint64_t fail_call; /* 0: none */
   mr_status status;
+  struct mr_cuda_function *instead; /* what that call launches on a CUDA device; NULL: it fails */
 };
 
 struct world {
@@ -40,9 +41,12 @@ extern struct world_faults world_faults;
 void world_init(struct world *world, struct world_shape shape);
 void world_fini(struct world *world);
 
-/* The kernels of the world on a CUDA device; to be stopped when the last run is gone. */
-mr_status world_cuda_start(void);
+/* The kernels of the world on a CUDA device; to be stopped when the last run is gone. The image is
+ * a file of at most 1 MiB, or NULL for the fake driver. */
+mr_status world_cuda_start(const char *image_path);
 void world_cuda_stop(void);
+/* The nth op from now on breaks the device; only in images that are files. */
+mr_status world_cuda_break_at(uint64_t call);
 
 /* Options with explicit budgets, a profile of its own and two threads. */
 void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t host_bytes,

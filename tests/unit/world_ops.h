@@ -35,20 +35,25 @@ struct world_kernel {
 };
 extern const struct world_kernel world_kernels[WORLD_KIND_COUNT];
 
-/* One element of each. */
-static inline uint32_t world_forward_of(uint32_t x, uint32_t w) {
+/* One element of each, for device code too. */
+#ifdef __CUDACC__
+#define WORLD_ELEMENT __device__ static inline
+#else
+#define WORLD_ELEMENT static inline
+#endif
+WORLD_ELEMENT uint32_t world_forward_of(uint32_t x, uint32_t w) {
   return x * 3u + w;
 }
-static inline uint32_t world_squash_of(uint32_t h) {
+WORLD_ELEMENT uint32_t world_squash_of(uint32_t h) {
   return h ^ (h >> 3);
 }
-static inline uint32_t world_inner_gradient_of(uint32_t h, uint32_t dy) {
+WORLD_ELEMENT uint32_t world_inner_gradient_of(uint32_t h, uint32_t dy) {
   return dy * 3u + h;
 }
-static inline uint32_t world_weight_gradient_of(uint32_t x, uint32_t dy) {
+WORLD_ELEMENT uint32_t world_weight_gradient_of(uint32_t x, uint32_t dy) {
   return x * dy + 7u;
 }
-static inline uint32_t world_input_gradient_of(uint32_t dy, uint32_t w) {
+WORLD_ELEMENT uint32_t world_input_gradient_of(uint32_t dy, uint32_t w) {
   return dy * 5u + w;
 }
 
