@@ -19,12 +19,18 @@
 #define __device__
 #define __host__
 #define __shared__
-#define __forceinline__ inline
+#define __forceinline__  inline
 #define __launch_bounds__(...)
 
 namespace {
 
-enum { MOST_THREADS = 1024, WARP_LANES = 32, STACK_BYTES = 64 << 10, SHARED_BYTES = 228 << 10 };
+enum {
+  MOST_THREADS = 1024,
+  WARP_LANES = 32,
+  STACK_BYTES = 64 << 10,
+  SHARED_BYTES = 228 << 10,
+  MOST_COPIES = 64 /* of a thread, that it has not waited for */
+};
 
 struct index3 {
   unsigned x, y, z;
@@ -46,25 +52,63 @@ index3 gridDim, blockDim, blockIdx, threadIdx;
 
 enum fiber_state { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
+/* A copy to shared memory on its way; one that does not exist brings zeros. */
+struct copy {
+  void *to;
+  const void *from;
+  unsigned bytes;
+  bool exists;
+};
+
+/* What a warp does together, given an operand of each lane. */
+typedef void (*joint_work)(void *const *lanes);
+
 struct fiber {
-  ucontext_t context;
+  void *place[5]; /* where it goes on */
+  bool made;      /* it has a place */
   fiber_state state;
   index3 thread;
   uint32_t mask;   /* of a collective: the lanes that take part */
   unsigned source; /* the lane whose value is wanted */
   uint64_t value, result;
   uint32_t ballot; /* the lanes whose value is not 0 */
+  joint_work work; /* or nullptr */
+  void *operand;
+  copy copies[MOST_COPIES];
+  unsigned copy_count;
 };
 
 fiber fibers[MOST_THREADS];
 unsigned char *stacks;
 unsigned fiber_count, current;
-ucontext_t scheduler;
+random_stream *drawn; /* of the launch */
+const char *fault;    /* the first that was seen */
+
+void report(const char *what) {
+  if (fault == nullptr) fault = what;
+}
+
+/* Fibers change places by the compiler's own jumps, which save three registers and ask nothing of
+ * the system. The thread sanitizer counts calls and returns, and would miss returns here. */
+#define JUMPS [[gnu::noinline, gnu::no_sanitize_thread]]
+void *scheduler_place[5];
+
+JUMPS void jump_to(void **place) {
+  __builtin_longjmp(place, 1);
+}
+
+JUMPS void change_places(void **here, void **there) {
+  if (__builtin_setjmp(here) == 0) jump_to(there);
+}
+
+/* Called blindly: a compiler that saw which registers the function uses would keep values in the
+ * others meanwhile. */
+void (*volatile leave_for)(void **here, void **there) = change_places;
 
 void wait_as(fiber_state state) {
   fiber &self = fibers[current];
   self.state = state;
-  swapcontext(&self.context, &scheduler);
+  leave_for(self.place, scheduler_place);
 }
 
 /* --- what the kernels see --- */
@@ -84,8 +128,20 @@ fiber &collect(uint32_t mask, unsigned source, uint64_t value) {
   self.mask = mask;
   self.source = source;
   self.value = value;
+  self.work = nullptr;
   wait_as(AT_COLLECTIVE);
   return self;
+}
+
+/* Has the work done once all lanes of the warp have come for it. */
+inline void do_together(joint_work work, void *operand) {
+  fiber &self = fibers[current];
+  self.mask = 0xffffffffu;
+  self.source = current % WARP_LANES;
+  self.value = 0;
+  self.work = work;
+  self.operand = operand;
+  wait_as(AT_COLLECTIVE);
 }
 
 inline unsigned lane_of(unsigned thread) {
@@ -130,6 +186,43 @@ using std::min;
 
 alignas(128) float dynamic_shared[SHARED_BYTES / sizeof(float)];
 
+inline void check_shared(const void *address, size_t alignment) {
+  uintptr_t first = reinterpret_cast<uintptr_t>(dynamic_shared);
+  uintptr_t at = reinterpret_cast<uintptr_t>(address);
+  if (at % alignment != 0) report("an address in shared memory is not aligned");
+  if (at < first || at - first >= SHARED_BYTES) report("an address is not in shared memory");
+}
+
+inline void land(const copy &landing) {
+  if (landing.exists) {
+    std::memcpy(landing.to, landing.from, landing.bytes);
+  } else {
+    std::memset(landing.to, 0, landing.bytes);
+  }
+}
+
+inline void begin_copy(const copy &begun) {
+  fiber &self = fibers[current];
+  check_shared(begun.to, begun.bytes);
+  if (reinterpret_cast<uintptr_t>(begun.from) % begun.bytes != 0) {
+    report("what is copied to shared memory is not aligned");
+  } else if (self.copy_count == MOST_COPIES) {
+    report("a thread has too many copies on their way");
+  } else if (fault == nullptr && drawn->below(2) == 0) {
+    land(begun);
+  } else {
+    self.copies[self.copy_count++] = begun;
+  }
+}
+
+inline void land_copies() {
+  fiber &self = fibers[current];
+  for (unsigned i = 0; i < self.copy_count && fault == nullptr; i++) {
+    land(self.copies[i]);
+  }
+  self.copy_count = 0;
+}
+
 #include "train/cuda/kernels.cu"
 
 /* --- the table of kernels --- */
@@ -152,6 +245,7 @@ template <typename A, void (*kernel)(A)> void call(const void *arguments) {
   ENTRY(name##_64_f32, arguments), ENTRY(name##_128_f32, arguments),                               \
       ENTRY(name##_256_f32, arguments), ENTRY(name##_64_bf16, arguments),                          \
       ENTRY(name##_128_bf16, arguments), ENTRY(name##_256_bf16, arguments)
+
 
 const entry entries[] = {
     TYPED(cuda_embed),
@@ -181,22 +275,44 @@ const entry entries[] = {
 const entry *running;
 const void *running_arguments;
 
+/* A fiber is made once: the next block that has a thread of its number goes on here. */
 void fiber_main() {
-  running->run(running_arguments);
-  fibers[current].state = ENDED;
-  swapcontext(&fibers[current].context, &scheduler);
+  for (;;) {
+    running->run(running_arguments);
+    if (fibers[current].copy_count != 0) report("a thread ended before its copies");
+    wait_as(ENDED);
+  }
+}
+
+JUMPS void make_fiber(fiber &f) {
+  ucontext_t start;
+  getcontext(&start);
+  start.uc_stack.ss_sp = stacks + size_t(&f - fibers) * STACK_BYTES;
+  start.uc_stack.ss_size = STACK_BYTES;
+  start.uc_link = nullptr;
+  makecontext(&start, fiber_main, 0);
+  f.made = true;
+  if (__builtin_setjmp(scheduler_place) == 0) setcontext(&start);
 }
 
 void start_fiber(unsigned i) {
   fiber &f = fibers[i];
-  getcontext(&f.context);
-  f.context.uc_stack.ss_sp = stacks + size_t(i) * STACK_BYTES;
-  f.context.uc_stack.ss_size = STACK_BYTES;
-  f.context.uc_link = nullptr;
-  makecontext(&f.context, fiber_main, 0);
   f.state = READY;
   f.value = f.result = 0;
+  f.copy_count = 0;
   f.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+}
+
+/* Runs a fiber until it waits. */
+void run_fiber(unsigned i) {
+  fiber &f = fibers[i];
+  current = i;
+  threadIdx = f.thread;
+  if (f.made) {
+    leave_for(scheduler_place, f.place);
+  } else {
+    make_fiber(f);
+  }
 }
 
 void shuffle(random_stream *random, unsigned *order, unsigned count) {
@@ -205,25 +321,41 @@ void shuffle(random_stream *random, unsigned *order, unsigned count) {
   }
 }
 
-/* Lets the lanes of a collective go once all of them are there. */
+/* Lets lanes of a warp go, who all are at a collective of theirs. */
+void release_lanes(unsigned first, uint32_t mask) {
+  fiber *lanes = fibers + first;
+  const joint_work work = lanes[__builtin_ctz(mask)].work;
+  void *operands[WARP_LANES] = {};
+  uint32_t ballot = 0;
+  for (unsigned i = 0; i < WARP_LANES; i++) {
+    if ((mask >> i & 1) == 0) continue;
+    if (lanes[i].work != work) report("lanes of a warp do different things together");
+    operands[i] = lanes[i].operand;
+    ballot |= uint32_t(lanes[i].value != 0) << i;
+  }
+  if (work != nullptr && fault == nullptr) work(operands);
+  for (unsigned i = 0; i < WARP_LANES; i++) {
+    if ((mask >> i & 1) == 0) continue;
+    lanes[i].result = lanes[lanes[i].source].value;
+    lanes[i].ballot = ballot;
+    lanes[i].state = READY;
+  }
+}
+
+/* Lets the lanes of collectives go once all of them are there. */
 void release_warp(unsigned first) {
   unsigned count = min<unsigned>(WARP_LANES, fiber_count - first);
+  uint32_t seen = 0;
   for (unsigned lane = 0; lane < count; lane++) {
-    uint32_t mask = fibers[first + lane].mask, ballot = 0;
-    bool whole = fibers[first + lane].state == AT_COLLECTIVE && (mask >> lane & 1) != 0;
-    for (unsigned i = 0; whole && i < WARP_LANES; i++) {
-      if ((mask >> i & 1) == 0) continue;
-      whole =
-          i < count && fibers[first + i].state == AT_COLLECTIVE && fibers[first + i].mask == mask;
-      ballot |= uint32_t(whole && fibers[first + i].value != 0) << i;
+    const fiber &f = fibers[first + lane];
+    if (f.state != AT_COLLECTIVE || (seen >> lane & 1) != 0) continue;
+    uint32_t there = 0;
+    for (unsigned i = 0; i < count; i++) {
+      const fiber &other = fibers[first + i];
+      there |= uint32_t(other.state == AT_COLLECTIVE && other.mask == f.mask) << i;
     }
-    for (unsigned i = 0; whole && i < count; i++) {
-      if ((mask >> i & 1) == 0) continue;
-      fiber &f = fibers[first + i];
-      f.result = fibers[first + f.source].value;
-      f.ballot = ballot;
-      f.state = READY;
-    }
+    seen |= there;
+    if (there == f.mask) release_lanes(first, f.mask);
   }
 }
 
@@ -263,9 +395,7 @@ unsigned run_ready(random_stream *random) {
   }
   shuffle(random, order, count);
   for (unsigned i = 0; i < count; i++) {
-    current = order[i];
-    threadIdx = fibers[current].thread;
-    swapcontext(&scheduler, &fibers[current].context);
+    run_fiber(order[i]);
   }
   return ready;
 }
@@ -276,7 +406,7 @@ const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
   for (unsigned i = 0; i < fiber_count; i++) {
     start_fiber(i);
   }
-  for (;;) {
+  while (fault == nullptr) {
     if (run_ready(random) != 0) {
       for (unsigned first = 0; first < fiber_count; first += WARP_LANES) {
         release_warp(first);
@@ -294,7 +424,7 @@ const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
   for (size_t i = launch->shared_bytes; i < sizeof dynamic_shared; i++) {
     if (shared[i] != 0xff) return "a kernel wrote past its dynamic shared memory";
   }
-  return nullptr;
+  return fault;
 }
 
 const char *check(const cuda_on_cpu_launch *launch) {
@@ -318,12 +448,13 @@ const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
   fiber_count = blockDim.x * blockDim.y * blockDim.z;
   running = nullptr;
   running_arguments = launch->arguments;
-  const char *fault = check(launch);
+  fault = check(launch);
   if (fault != nullptr) return fault;
   if (stacks == nullptr)
     stacks = static_cast<unsigned char *>(std::malloc(size_t(MOST_THREADS) * STACK_BYTES));
   if (stacks == nullptr) return "out of memory";
   random_stream random = {launch->seed};
+  drawn = &random;
   unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
   unsigned *order = new unsigned[blocks];
   for (unsigned i = 0; i < blocks; i++) {
@@ -336,5 +467,8 @@ const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
     fault = run_block(launch, &random);
   }
   delete[] order;
+  for (unsigned i = 0; i < fiber_count && fault != nullptr; i++) {
+    fibers[i].made = false; /* they wait for what never comes */
+  }
   return fault;
 }

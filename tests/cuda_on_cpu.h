@@ -8,7 +8,8 @@
  * or a result that depends on the order of threads or blocks, therefore shows as other bits under
  * another seed. A barrier that part of a block never reaches, a collective whose lanes do not all
  * come, and a write past the dynamic shared memory that was asked for are reported. Dynamic shared
- * memory starts as NaN in every block.
+ * memory starts as NaN in every block. What goes on beside a thread, copies to shared memory, ends
+ * at once or when it is waited for, also by the seed.
  */
 #ifndef MEMRUN_TESTS_CUDA_ON_CPU_H
 #define MEMRUN_TESTS_CUDA_ON_CPU_H
