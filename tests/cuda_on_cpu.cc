@@ -246,6 +246,7 @@ template <typename A, void (*kernel)(A)> void call(const void *arguments) {
       ENTRY(name##_256_f32, arguments), ENTRY(name##_64_bf16, arguments),                          \
       ENTRY(name##_128_bf16, arguments), ENTRY(name##_256_bf16, arguments)
 
+#define TENSOR(name, arguments) ENTRY(name##_64, arguments), ENTRY(name##_128, arguments)
 
 const entry entries[] = {
     TYPED(cuda_embed),
@@ -265,9 +266,12 @@ const entry entries[] = {
     PLAIN(cuda_head_loss),
     TYPED(cuda_head_gradient),
     HEADS(cuda_attention, cuda_attention),
+    TENSOR(cuda_attention_tensor, cuda_attention),
     TYPED(cuda_attention_delta),
     HEADS(cuda_attention_queries, cuda_attention_backward),
     HEADS(cuda_attention_keys, cuda_attention_backward),
+    TENSOR(cuda_attention_queries_tensor, cuda_attention_backward),
+    TENSOR(cuda_attention_keys_tensor, cuda_attention_backward),
 };
 
 /* --- the scheduler --- */

@@ -16,6 +16,7 @@
   TYPED(X, kernel##_64, arguments)                                                                 \
   TYPED(X, kernel##_128, arguments)                                                                \
   TYPED(X, kernel##_256, arguments)
+#define TENSOR(X, kernel, arguments) X(kernel##_64, arguments) X(kernel##_128, arguments)
 #define TRAIN_KERNELS(X)                                                                           \
   TYPED(X, cuda_embed, cuda_embed)                                                                 \
   TYPED(X, cuda_embed_tokens, cuda_embed_tokens)                                                   \
@@ -34,9 +35,12 @@
   X(cuda_head_loss, cuda_head_loss)                                                                \
   TYPED(X, cuda_head_gradient, cuda_head_gradient)                                                 \
   HEADS(X, cuda_attention, cuda_attention)                                                         \
+  TENSOR(X, cuda_attention_tensor, cuda_attention)                                                 \
   TYPED(X, cuda_attention_delta, cuda_attention_delta)                                             \
   HEADS(X, cuda_attention_queries, cuda_attention_backward)                                        \
-  HEADS(X, cuda_attention_keys, cuda_attention_backward)
+  HEADS(X, cuda_attention_keys, cuda_attention_backward)                                           \
+  TENSOR(X, cuda_attention_queries_tensor, cuda_attention_backward)                                \
+  TENSOR(X, cuda_attention_keys_tensor, cuda_attention_backward)
 
 /* A kernel may use all of the shared memory here; the trials of kernels hold it to what it asked
  * for. */

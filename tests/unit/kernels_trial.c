@@ -213,8 +213,22 @@ struct attention_draw {
   uint64_t batch, seq, heads, width;
 };
 
+/* Heads of 64 and 128 columns as well as any others of whole eights; sequences at and around the
+ * ends of tiles of 64 and 128 rows. */
+static struct attention_draw draw_eights(struct trial *t) {
+  static const uint16_t lengths[] = {1, 16, 63, 64, 65, 127, 128, 129, 192, 200};
+  uint64_t length = lengths[mr_random_below(&t->random, MR_COUNT_OF(lengths))];
+  uint64_t columns = 8 * between(t, 1, 16), batch = between(t, 1, 2), heads = between(t, 1, 3);
+  columns = coin(t) ? 64 * between(t, 1, 2) : columns;
+  return (struct attention_draw){batch, coin(t) ? length : between(t, 1, 200), heads,
+                                 heads * columns};
+}
+
 /* Now and then one head of up to 256 columns over a short sequence. */
 static struct attention_draw draw_attention(struct trial *t) {
+  if (t->eights) {
+    return draw_eights(t);
+  }
   if (!t->large && mr_random_below(&t->random, 4) == 0) {
     return (struct attention_draw){1, between(t, 1, 70), 1, between(t, 65, 256)};
   }

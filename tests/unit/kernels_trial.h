@@ -36,6 +36,7 @@ struct trial {
   bool large;     /* shapes of several tiles and tasks */
   bool rounded;   /* data are drawn as bf16 holds them */
   bool scattered; /* what updates get is of every size, down to denormal numbers */
+  bool eights;    /* heads have up to 128 columns, in whole eights */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
   uint32_t buffer_count;

@@ -127,8 +127,10 @@ struct cuda_adamw {
 /*
  * Causal attention over qkv (N, 3C); typed, and by the largest head that it takes: 64, 128 or 256
  * columns. A block for a tile of queries of one head of one sequence: tiles along x, heads along y,
- * sequences along z.
+ * sequences along z. For heads of bf16 whose columns are whole eights, up to 128, there are kernels
+ * of CUDA_TENSOR_THREADS on tensor cores: _tensor_64 and _tensor_128 in the place of the type.
  */
+#define CUDA_TENSOR_THREADS 128u
 struct cuda_attention {
   const void *qkv;
   void *out;  /* (N, C) */

@@ -15,7 +15,7 @@
 #define ATTENTION_THREADS (SIDE * SIDE)
 #define LN_2              0.69314718055994530942f
 
-extern __shared__ float dynamic_shared[];
+alignas(128) extern __shared__ float dynamic_shared[];
 
 /* A head of at most HEAD columns and how it is cut. */
 template <int HEAD_, int TILE_> struct tiling {

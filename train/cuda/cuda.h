@@ -10,7 +10,9 @@
  *
  * Matrix products are cuBLASLt's, found at run time (cublaslt.h). Everything round a product that
  * it offers is fused with it (bias, residual, accumulation); the rest are kernels of ours that are
- * bound by memory, so they read 16 bytes a thread and touch each operand once.
+ * bound by memory, so they read 16 bytes a thread and touch each operand once. Attention has its
+ * products in its kernels: those of bf16 heads on tensor cores (attention_tensor.cuh), by the few
+ * instructions that C++ has no words for (ptx/), all others by plain arithmetic (attention.cuh).
  *
  * A queue is two functions, so that tests carry out the same enqueued work without a device.
  *
