@@ -23,8 +23,8 @@ static void add_task(void *context, uint32_t task, uint32_t thread) {
   (void)thread;
   const struct add *add = context;
   uint64_t first = (uint64_t)task * RANGE;
-  vector_best()->add(add->y + first, add->y + first, add->x + first,
-                     mr_min_u64(RANGE, add->count - first));
+  vector_best(MR_F32)->add(add->y + first, add->y + first, add->x + first,
+                           mr_min_u64(RANGE, add->count - first));
 }
 
 static double time_add(struct mr_team *team, bool cpu, float *y, const float *x, uint64_t count) {
@@ -74,7 +74,8 @@ int main(int argc, char **argv) {
   bench_print_head(argc, argv);
   double rate = bench_median(adamw, rounds);
   printf("%u rounds in turns, %u threads, %llu million parameters, %s, %s time\n", rounds, threads,
-         (unsigned long long)count / 1000000, vector_best()->name, cpu ? "processor" : "wall");
+         (unsigned long long)count / 1000000, vector_best(MR_F32)->name,
+         cpu ? "processor" : "wall");
   printf("in-place add   %6.2f GB/s\n", bench_median(add, rounds));
   printf("AdamW          %6.2f GB/s, %.0f million parameters/s\n", rate, rate / 28 * 1e3);
   printf("ratio (median) %6.3f\n", bench_median(ratio, rounds));

@@ -190,7 +190,7 @@ static void run_head_gradient(const struct bench *bench, const struct data *d, u
                                       .scale = 1.0 / (double)d->rows,
                                       .accumulate_dx = i + 1 < slice_count(&d->model),
                                       .accumulate = first > 0};
-    MR_ASSERT(bench->kernels->head_gradient(bench->team, &op) == MR_OK);
+    MR_ASSERT(bench->kernels->head_gradient(bench->team, &op, d->scratch) == MR_OK);
   }
 }
 
@@ -310,12 +310,12 @@ static uint64_t scratch_bytes(const struct model *m, uint32_t threads) {
   uint64_t words = vocabulary_slice_words(m->vocab, m->width);
   uint64_t rest = m->vocab - (slice_count(m) - 1) * words;
   uint64_t most = kernel_head_loss_scratch_bytes(block_rows);
-  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, words, threads));
-  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, rest, threads));
+  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, words, MR_F32, threads));
+  most = mr_max_u64(most, kernel_head_logits_scratch_bytes(block_rows, rest, MR_F32, threads));
+  most =
+      mr_max_u64(most, kernel_linear_backward_scratch_bytes(rows, 4 * m->width, MR_F32, threads));
   most = mr_max_u64(
-      most, kernel_linear_backward_scratch_bytes(rows, 4 * m->width, 4 * m->width, threads));
-  most = mr_max_u64(
-      most, kernel_attention_backward_scratch_bytes(m->batch, m->seq, m->width, m->heads, threads));
+      most, kernel_attention_backward_scratch_bytes(m->seq, m->width / m->heads, MR_F32, threads));
   most = mr_max_u64(most, kernel_layernorm_backward_scratch_bytes(rows, m->width, threads));
   return mr_max_u64(most, kernel_sum_squares_scratch_bytes(parameter_count(m), threads));
 }

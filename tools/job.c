@@ -73,9 +73,10 @@ void job_print_model(struct output *output, const struct trainer_info *info) {
               "model      %u layers, %u heads, %u wide, %u words: %.4g million parameters (%s)\n",
               info->layers, info->heads, info->width, info->vocab,
               (double)info->parameter_count / 1e6, mr_size_format(info->parameter_bytes, &bytes));
-  output_text(output, "step       %u sequences of %u tokens, %llu tokens a step; GEMM by %s\n",
+  output_text(output, "step       %u sequences of %u tokens, %llu tokens a step; GEMM by %s%s\n",
               info->batch, info->seq, (unsigned long long)info->tokens_per_step,
-              info->gemm == NULL ? "the built-in reference" : info->gemm);
+              info->gemm == NULL ? "the built-in reference" : info->gemm,
+              info->dtype == MR_BF16 ? ", layers in bf16" : "");
   if (info->loss_floor >= 0) {
     output_text(output, "data       Markov source; no model can get below a loss of %.4f\n",
                 info->loss_floor);
@@ -124,10 +125,11 @@ json_t *job_link_seconds_json(const double seconds[MR_LINK_COUNT]) {
 }
 
 json_t *job_model_json(const struct trainer_info *info) {
-  return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I}", "layers",
+  return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I}", "layers",
                    (int)info->layers, "heads", (int)info->heads, "width", (int)info->width, "vocab",
                    (int)info->vocab, "positions", (int)info->positions, "batch", (int)info->batch,
-                   "seq", (int)info->seq, "parameters", (json_int_t)info->parameter_count,
-                   "parameter_bytes", (json_int_t)info->parameter_bytes, "tokens_per_step",
+                   "seq", (int)info->seq, "dtype", info->dtype == MR_BF16 ? "bf16" : "f32",
+                   "parameters", (json_int_t)info->parameter_count, "parameter_bytes",
+                   (json_int_t)info->parameter_bytes, "tokens_per_step",
                    (json_int_t)info->tokens_per_step);
 }

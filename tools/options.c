@@ -17,6 +17,7 @@ static const char *const defer_words[] = {"auto", "never", "always", NULL};
 static const char *const policy_words[] = {"searched", "first", "lru", NULL};
 static const char *const engine_words[] = {"auto", "uring", "pread", NULL};
 static const char *const gemm_words[] = {"auto", "dnnl", "openblas", NULL};
+static const char *const dtype_words[] = {"f32", "bf16", NULL};
 static const char *const bound_words[] = {"cut", "lp", NULL};
 static const char *const preset_words[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", NULL};
 
@@ -76,6 +77,8 @@ const struct option options_table[] = {
      FIELD(train.seq), 1, 1 << 20, NULL},
     {"init", 0, "FILE", "begin with the weights of a safetensors file", OPTION_GROUP_MODEL,
      CLI_JOBS, OPTION_FILE, FIELD(train.init_path), 0, 0, NULL},
+    {"dtype", 0, "TYPE", "of activations and of weights as layers read them", OPTION_GROUP_MODEL,
+     CLI_JOBS, OPTION_CHOICE, FIELD(train.dtype), 0, 0, dtype_words},
     {"gemm", 0, "LIBRARY", "the library that multiplies matrices", OPTION_GROUP_MODEL, CLI_JOBS,
      OPTION_WORD, FIELD(train.gemm), 0, 0, gemm_words},
     {"reference", 0, NULL, "the readable kernels instead of the fast ones", OPTION_GROUP_MODEL,
@@ -167,10 +170,10 @@ _Static_assert(sizeof options_table / sizeof options_table[0] <= CLI_MAX_OPTIONS
 _Static_assert(sizeof(mr_offload) == sizeof(int) && sizeof(mr_recompute) == sizeof(int) &&
                    sizeof(mr_io_engine) == sizeof(int) && sizeof(mr_policy) == sizeof(int) &&
                    sizeof(mr_replan) == sizeof(int) && sizeof(mr_backend) == sizeof(int) &&
-                   sizeof(mr_defer) == sizeof(int),
+                   sizeof(mr_defer) == sizeof(int) && sizeof(mr_dtype) == sizeof(int),
                "a choice is stored as an int");
 _Static_assert(MR_OFFLOAD_AUTO == 3 && MR_RECOMPUTE_FULL == 2 && MR_IO_PREAD == 2 &&
-                   MR_POLICY_LRU == 2 && MR_BACKEND_CUDA == 1,
+                   MR_POLICY_LRU == 2 && MR_BACKEND_CUDA == 1 && MR_BF16 == 1,
                "choices stand in the order of their enum");
 
 void options_defaults(struct cli *cli) {

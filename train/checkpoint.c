@@ -211,6 +211,7 @@ static mr_status write_files(struct trainer *trainer, const char *temporary) {
   state->window = trainer->next_window;
   state->identity = state_identity_of(trainer);
   state->settings = state_settings_of(trainer);
+  state->dtype = trainer->options.dtype;
   mr_status status = write_bundles(trainer, temporary, state);
   if (status == MR_OK) {
     status = write_config(trainer, temporary, &state->files[STATE_CONFIG]);

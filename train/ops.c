@@ -50,6 +50,12 @@ static uint64_t rows_of(const struct op_shape *shape) {
   return shape->batch * shape->seq;
 }
 
+static struct layer_attributes layer_attributes_of(const struct op_builder *builder,
+                                                   const struct op_shape *shape) {
+  return (struct layer_attributes){
+      .shape = *shape, .dtype = builder->dtype, .reference = builder->reference};
+}
+
 static mr_status layernorm_run(const struct mr_op_call *call) {
   const struct layer_attributes *a = call->attributes;
   struct kernel_layernorm kernel = {
@@ -61,13 +67,14 @@ static mr_status layernorm_run(const struct mr_op_call *call) {
       .rstd = call->outputs[2],
       .rows = rows_of(&a->shape),
       .width = a->shape.width,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->layernorm(call->team, &kernel);
 }
 
 mr_status op_add_layernorm(const struct op_builder *builder, const char *name, uint32_t block,
                            const struct op_shape *shape, const struct op_layernorm *op) {
-  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_read(&operands, op->gamma);
@@ -101,6 +108,7 @@ static mr_status layernorm_backward_run(const struct mr_op_call *call) {
       .dbeta = call->outputs[2],
       .rows = rows_of(&a->shape),
       .width = a->shape.width,
+      .dtype = a->dtype,
       .accumulate_dx = a->accumulate_dx,
       .accumulate = a->accumulate,
   };
@@ -110,10 +118,9 @@ static mr_status layernorm_backward_run(const struct mr_op_call *call) {
 mr_status op_add_layernorm_backward(const struct op_builder *builder, const char *name,
                                     const struct op_shape *shape,
                                     const struct op_layernorm_backward *op) {
-  struct layer_attributes attributes = {.shape = *shape,
-                                        .reference = builder->reference,
-                                        .accumulate_dx = op->accumulate_dx,
-                                        .accumulate = op->accumulate};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
+  attributes.accumulate_dx = op->accumulate_dx;
+  attributes.accumulate = op->accumulate;
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->dy);
   op_read(&operands, op->x);
@@ -150,17 +157,17 @@ static mr_status linear_run(const struct mr_op_call *call) {
       .rows = rows_of(&a->shape),
       .in = a->in,
       .out = a->out,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->linear(call->team, &kernel, call->scratch);
 }
 
 mr_status op_add_linear(const struct op_builder *builder, const char *name, uint32_t block,
                         const struct op_shape *shape, const struct op_linear *op) {
-  struct layer_attributes attributes = {.shape = *shape,
-                                        .in = op->in,
-                                        .out = op->out,
-                                        .reference = builder->reference,
-                                        .residual = op->residual != OP_NONE};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
+  attributes.in = op->in;
+  attributes.out = op->out;
+  attributes.residual = op->residual != OP_NONE;
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_read(&operands, op->w);
@@ -173,13 +180,13 @@ mr_status op_add_linear(const struct op_builder *builder, const char *name, uint
   struct mr_op_desc desc = {
       .name = name,
       .run = {linear_run, cuda_linear_run},
-      .kind = "linear.forward",
+      .kind = OP_KIND(builder, "linear.forward"),
       .signature = op->residual != OP_NONE ? "bsi,io,o,bso->bso" : "bsi,io,o->bso",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = on_cuda(builder)
-                           ? cuda_linear_scratch_bytes(rows, op->in, op->out)
-                           : kernel_linear_scratch_bytes(rows, op->in, op->out, builder->threads),
+      .scratch_bytes = on_cuda(builder) ? cuda_linear_scratch_bytes(rows, op->in, op->out)
+                                        : kernel_linear_scratch_bytes(rows, op->out, builder->dtype,
+                                                                      builder->threads),
       .flops = 2.0 * (double)rows * (double)op->in * (double)op->out,
       .flags = MR_OP_REPEATABLE,
       .block = block,
@@ -193,14 +200,15 @@ static mr_status gelu_run(const struct mr_op_call *call) {
       .x = call->inputs[0],
       .activated = call->outputs[0],
       .count = rows_of(&a->shape) * a->out,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->gelu(call->team, &kernel);
 }
 
 mr_status op_add_gelu(const struct op_builder *builder, const char *name, uint32_t block,
                       const struct op_shape *shape, const struct op_gelu *op) {
-  struct layer_attributes attributes = {
-      .shape = *shape, .out = op->width, .reference = builder->reference};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
+  attributes.out = op->width;
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_write(&operands, op->activated);
@@ -230,6 +238,7 @@ static mr_status linear_backward_run(const struct mr_op_call *call) {
       .rows = rows_of(&a->shape),
       .in = a->in,
       .out = a->out,
+      .dtype = a->dtype,
       .accumulate = a->accumulate,
   };
   return op_kernels(a->reference)->linear_backward(call->team, &kernel, call->scratch);
@@ -238,12 +247,11 @@ static mr_status linear_backward_run(const struct mr_op_call *call) {
 mr_status op_add_linear_backward(const struct op_builder *builder, const char *name,
                                  const struct op_shape *shape,
                                  const struct op_linear_backward *op) {
-  struct layer_attributes attributes = {.shape = *shape,
-                                        .in = op->in,
-                                        .out = op->out,
-                                        .reference = builder->reference,
-                                        .preactivation = op->preactivation != OP_NONE,
-                                        .accumulate = op->accumulate};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
+  attributes.in = op->in;
+  attributes.out = op->out;
+  attributes.preactivation = op->preactivation != OP_NONE;
+  attributes.accumulate = op->accumulate;
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->dy);
   op_read(&operands, op->x);
@@ -258,12 +266,12 @@ mr_status op_add_linear_backward(const struct op_builder *builder, const char *n
   struct mr_op_desc desc = {
       .name = name,
       .run = {linear_backward_run, cuda_linear_backward_run},
-      .kind = "linear.backward",
+      .kind = OP_KIND(builder, "linear.backward"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .scratch_bytes = on_cuda(builder) ? cuda_linear_backward_scratch_bytes(rows, op->in, op->out)
                                         : kernel_linear_backward_scratch_bytes(
-                                              rows, op->in, op->out, builder->threads),
+                                              rows, op->in, builder->dtype, builder->threads),
       .flops = 4.0 * (double)rows * (double)op->in * (double)op->out,
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
@@ -281,6 +289,7 @@ static mr_status attention_run(const struct mr_op_call *call) {
       .seq = a->shape.seq,
       .width = a->shape.width,
       .heads = a->shape.heads,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->attention(call->team, &kernel, call->scratch);
 }
@@ -299,7 +308,7 @@ mr_status op_add_attention(const struct op_builder *builder, const char *name, u
            (unsigned long long)(shape->width / shape->heads), CUDA_MOST_HEAD_WIDTH);
     return MR_UNSUPPORTED;
   }
-  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->qkv);
   op_write(&operands, op->out);
@@ -307,13 +316,13 @@ mr_status op_add_attention(const struct op_builder *builder, const char *name, u
   struct mr_op_desc desc = {
       .name = name,
       .run = {attention_run, cuda_attention_run},
-      .kind = "attention.forward",
+      .kind = OP_KIND(builder, "attention.forward"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .scratch_bytes = on_cuda(builder)
                            ? 0
-                           : kernel_attention_scratch_bytes(shape->batch, shape->seq, shape->width,
-                                                            shape->heads, builder->threads),
+                           : kernel_attention_scratch_bytes(shape->seq, shape->width / shape->heads,
+                                                            builder->dtype, builder->threads),
       .flops = 2 * causal_flops(shape),
       .flags = MR_OP_REPEATABLE,
       .block = block,
@@ -333,6 +342,7 @@ static mr_status attention_backward_run(const struct mr_op_call *call) {
       .seq = a->shape.seq,
       .width = a->shape.width,
       .heads = a->shape.heads,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->attention_backward(call->team, &kernel, call->scratch);
 }
@@ -340,7 +350,7 @@ static mr_status attention_backward_run(const struct mr_op_call *call) {
 mr_status op_add_attention_backward(const struct op_builder *builder, const char *name,
                                     const struct op_shape *shape,
                                     const struct op_attention_backward *op) {
-  struct layer_attributes attributes = {.shape = *shape, .reference = builder->reference};
+  struct layer_attributes attributes = layer_attributes_of(builder, shape);
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->dout);
   op_read(&operands, op->qkv);
@@ -350,14 +360,14 @@ mr_status op_add_attention_backward(const struct op_builder *builder, const char
   struct mr_op_desc desc = {
       .name = name,
       .run = {attention_backward_run, cuda_attention_backward_run},
-      .kind = "attention.backward",
+      .kind = OP_KIND(builder, "attention.backward"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       .scratch_bytes =
           on_cuda(builder)
               ? cuda_attention_backward_scratch_bytes(shape->batch, shape->seq, shape->heads)
-              : kernel_attention_backward_scratch_bytes(shape->batch, shape->seq, shape->width,
-                                                        shape->heads, builder->threads),
+              : kernel_attention_backward_scratch_bytes(shape->seq, shape->width / shape->heads,
+                                                        builder->dtype, builder->threads),
       .flops = 5 * causal_flops(shape), /* scores again, dv, dp, dq, dk */
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,

@@ -23,6 +23,7 @@
 struct op_builder {
   struct mr_graph *graph;
   mr_backend backend; /* that will run them; scratch depends on it */
+  mr_dtype dtype;     /* MR_F32 or MR_BF16: of activations and of parameters as layers read them */
   uint32_t threads;   /* of the team that will run them; scratch and results depend on it */
   bool reference;     /* the readable kernels */
 };
@@ -195,9 +196,11 @@ enum {
 /* Updates p[first .. first + count) from the same range of g; m and v hold that range alone. */
 struct op_adamw {
   mr_tensor_id p, g, m, v;
+  mr_tensor_id working; /* the copy of p in bf16, of which the same range is set; or OP_NONE */
   mr_tensor_id scalars; /* or a copy */
   mr_tensor_id scale;   /* or OP_NONE */
   uint64_t first, count;
+  bool whole; /* the range is all of p */
   float beta1, beta2, eps, weight_decay;
   bool deferrable; /* MR_OP_DEFERRABLE */
 };
@@ -216,6 +219,9 @@ void op_read(struct op_operands *operands, mr_tensor_id tensor);
 void op_write(struct op_operands *operands, mr_tensor_id tensor);
 /* An output that is an input too where `accumulate`. Such inputs come after all others. */
 void op_accumulate(struct op_operands *operands, mr_tensor_id tensor, bool accumulate);
+
+/* The kind of an op by the type of its elements, on which its speed depends. A literal. */
+#define OP_KIND(builder, kind) ((builder)->dtype == MR_BF16 ? kind ".bf16" : kind)
 
 /* Adds the op; desc has everything but the operands and sizes. */
 mr_status op_finish(const struct op_builder *builder, struct mr_op_desc *desc,

@@ -10,6 +10,7 @@
 struct layer_attributes {
   struct op_shape shape;
   uint64_t in, out; /* of a linear layer; out: of a GELU too */
+  mr_dtype dtype;   /* of what passes between layers and of their parameters */
   bool reference;
   bool residual, preactivation; /* optional operands that are there */
   bool accumulate, accumulate_dx;
@@ -18,6 +19,7 @@ struct layer_attributes {
 struct embed_attributes {
   struct op_shape shape;
   struct op_slice slice;
+  mr_dtype dtype;
   bool reference;
   bool positions;  /* dwpe is an operand */
   bool accumulate; /* dwpe */
@@ -30,6 +32,7 @@ struct head_attributes {
   uint64_t width;
   uint32_t slices;
   double scale;
+  mr_dtype dtype;
   bool reference;
   bool accumulate_dx, accumulate; /* accumulate: loss, or dwte */
 };
@@ -49,6 +52,7 @@ struct adamw_attributes {
   uint64_t first, count;
   float beta1, beta2, eps, weight_decay;
   bool scaled, reference;
+  bool working; /* the last output is the part's copy in bf16 */
 };
 
 #endif

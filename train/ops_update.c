@@ -6,6 +6,7 @@
 #include "train/common.h"
 #include "train/cuda/cuda.h"
 #include "train/cuda/run.h"
+#include "train/kernels/bf16.h"
 #include "train/kernels/kernels.h"
 #include "train/ops_attributes.h"
 
@@ -111,6 +112,7 @@ static mr_status adamw_run(const struct mr_op_call *call) {
       .g = g + a->first,
       .m = call->outputs[1],
       .v = call->outputs[2],
+      .working = a->working ? (uint16_t *)call->outputs[3] + a->first : NULL,
       .count = a->count,
       .grad_scale = a->scaled ? call->inputs[2] : NULL,
       .lr = scalars[OP_SCALAR_LR],
@@ -134,6 +136,7 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
       .eps = op->eps,
       .weight_decay = op->weight_decay,
       .scaled = op->scale != OP_NONE,
+      .working = op->working != OP_NONE,
       .reference = builder->reference,
   };
   struct op_operands operands = {.input_count = 0};
@@ -145,13 +148,19 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
   op_accumulate(&operands, op->p, true);
   op_accumulate(&operands, op->m, true);
   op_accumulate(&operands, op->v, true);
+  /* p, m, v both ways, g read */
+  uint64_t bytes = 7 * op->count * sizeof(float);
+  if (op->working != OP_NONE) {
+    op_accumulate(&operands, op->working, !op->whole);
+    bytes += op->count * element_bytes(MR_BF16);
+  }
   struct mr_op_desc desc = {
       .name = name,
       .run = {adamw_run, cuda_adamw_run},
       .kind = "adamw",
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .memory_bytes = 7 * op->count * sizeof(float), /* p, m, v both ways, g read */
+      .memory_bytes = bytes,
       .flags = MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE | (op->deferrable ? MR_OP_DEFERRABLE : 0u),
       .block = MR_NO_BLOCK,
   };

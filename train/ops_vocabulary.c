@@ -3,6 +3,7 @@
 #include "train/common.h"
 #include "train/cuda/cuda.h"
 #include "train/cuda/run.h"
+#include "train/kernels/bf16.h"
 #include "train/kernels/kernels.h"
 #include "train/ops_attributes.h"
 
@@ -33,6 +34,7 @@ static mr_status embed_run(const struct mr_op_call *call) {
       .width = a->shape.width,
       .first_word = a->slice.first_word,
       .vocab = a->slice.words,
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->embed(call->team, &kernel);
 }
@@ -44,8 +46,10 @@ static uint64_t tokens_in(const struct op_shape *shape, const struct op_slice *s
 
 mr_status op_add_embed(const struct op_builder *builder, const char *name, uint32_t block,
                        const struct op_shape *shape, const struct op_embed *op) {
-  struct embed_attributes attributes = {
-      .shape = *shape, .slice = op->slice, .reference = builder->reference};
+  struct embed_attributes attributes = {.shape = *shape,
+                                        .slice = op->slice,
+                                        .dtype = builder->dtype,
+                                        .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->tokens);
   op_read(&operands, op->wte);
@@ -59,8 +63,9 @@ mr_status op_add_embed(const struct op_builder *builder, const char *name, uint3
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
       /* one row of each table read and one row written for each token */
-      .memory_bytes =
-          (rows_of(shape) + tokens_in(shape, &op->slice) * 3 * shape->width) * sizeof(float),
+      .memory_bytes = rows_of(shape) * sizeof(int32_t) + tokens_in(shape, &op->slice) * 3 *
+                                                             shape->width *
+                                                             element_bytes(builder->dtype),
       .flags = MR_OP_REPEATABLE | MR_OP_HOST_CAPABLE,
       .block = block,
   };
@@ -84,6 +89,7 @@ static mr_status embed_backward_run(const struct mr_op_call *call) {
       .first_word = a->slice.first_word,
       .vocab = a->slice.words,
       .positions = a->shape.positions,
+      .dtype = a->dtype,
       .accumulate = a->accumulate,
   };
   return op_kernels(a->reference)->embed_backward(call->team, &kernel, call->scratch);
@@ -93,6 +99,7 @@ mr_status op_add_embed_backward(const struct op_builder *builder, const char *na
                                 const struct op_shape *shape, const struct op_embed_backward *op) {
   struct embed_attributes attributes = {.shape = *shape,
                                         .slice = op->slice,
+                                        .dtype = builder->dtype,
                                         .reference = builder->reference,
                                         .positions = op->dwpe != OP_NONE,
                                         .accumulate = op->accumulate};
@@ -101,11 +108,12 @@ mr_status op_add_embed_backward(const struct op_builder *builder, const char *na
   op_read(&operands, op->dx);
   op_accumulate(&operands, op->dwte, true);
   /* a row of dx and of dwte read and one of dwte written for each token */
-  uint64_t rows = rows_of(shape);
-  uint64_t elements = rows + tokens_in(shape, &op->slice) * 3 * shape->width;
+  uint64_t rows = rows_of(shape), size = element_bytes(builder->dtype);
+  uint64_t row_bytes = shape->width * (size + 2 * sizeof(float));
+  uint64_t bytes = rows * sizeof(int32_t) + tokens_in(shape, &op->slice) * row_bytes;
   if (op->dwpe != OP_NONE) {
     op_accumulate(&operands, op->dwpe, op->accumulate);
-    elements += (rows + shape->positions) * shape->width;
+    bytes += (rows * size + shape->positions * sizeof(float)) * shape->width;
   }
   struct mr_op_desc desc = {
       .name = name,
@@ -116,7 +124,7 @@ mr_status op_add_embed_backward(const struct op_builder *builder, const char *na
       .scratch_bytes = on_cuda(builder) ? 0
                                         : kernel_embed_backward_scratch_bytes(rows, shape->width,
                                                                               builder->threads),
-      .memory_bytes = elements * sizeof(float),
+      .memory_bytes = bytes,
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,
   };
@@ -125,10 +133,9 @@ mr_status op_add_embed_backward(const struct op_builder *builder, const char *na
 
 static mr_status head_logits_run(const struct mr_op_call *call) {
   const struct head_attributes *a = call->attributes;
-  const float *x = call->inputs[0];
   const int32_t *targets = call->inputs[2];
   struct kernel_head_logits kernel = {
-      .x = x + a->rows.first * a->width,
+      .x = element_at(call->inputs[0], a->dtype, a->rows.first * a->width),
       .wte = call->inputs[1],
       .targets = targets + a->rows.first,
       .logits = call->outputs[0],
@@ -138,6 +145,7 @@ static mr_status head_logits_run(const struct mr_op_call *call) {
       .first_word = a->slice.first_word,
       .vocab = a->slice.words,
       .stride = op_head_stride(a->slice.words),
+      .dtype = a->dtype,
   };
   return op_kernels(a->reference)->head_logits(call->team, &kernel, call->scratch);
 }
@@ -150,8 +158,11 @@ static double product_flops(const struct op_rows *rows, const struct op_slice *s
 
 mr_status op_add_head_logits(const struct op_builder *builder, const char *name, uint32_t block,
                              const struct op_shape *shape, const struct op_head_logits *op) {
-  struct head_attributes attributes = {
-      .rows = op->rows, .slice = op->slice, .width = shape->width, .reference = builder->reference};
+  struct head_attributes attributes = {.rows = op->rows,
+                                       .slice = op->slice,
+                                       .width = shape->width,
+                                       .dtype = builder->dtype,
+                                       .reference = builder->reference};
   struct op_operands operands = {.input_count = 0};
   op_read(&operands, op->x);
   op_read(&operands, op->wte);
@@ -161,13 +172,13 @@ mr_status op_add_head_logits(const struct op_builder *builder, const char *name,
   struct mr_op_desc desc = {
       .name = name,
       .run = {head_logits_run, cuda_head_logits_run},
-      .kind = "head.logits",
+      .kind = OP_KIND(builder, "head.logits"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes =
-          on_cuda(builder)
-              ? cuda_head_logits_scratch_bytes(op->rows.count, op->slice.words)
-              : kernel_head_logits_scratch_bytes(op->rows.count, op->slice.words, builder->threads),
+      .scratch_bytes = on_cuda(builder)
+                           ? cuda_head_logits_scratch_bytes(op->rows.count, op->slice.words)
+                           : kernel_head_logits_scratch_bytes(op->rows.count, op->slice.words,
+                                                              builder->dtype, builder->threads),
       .flops = product_flops(&op->rows, &op->slice, shape->width),
       .flags = MR_OP_REPEATABLE,
       .block = block,
@@ -221,27 +232,26 @@ mr_status op_add_head_loss(const struct op_builder *builder, const char *name,
 
 static mr_status head_gradient_run(const struct mr_op_call *call) {
   const struct head_attributes *a = call->attributes;
-  const float *x = call->inputs[0];
   const int32_t *targets = call->inputs[2];
-  float *dx = call->outputs[1];
   struct kernel_head_gradient kernel = {
-      .x = x + a->rows.first * a->width,
+      .x = element_at(call->inputs[0], a->dtype, a->rows.first * a->width),
       .wte = call->inputs[1],
       .targets = targets + a->rows.first,
       .softmax = call->inputs[3],
       .logits = call->outputs[0],
-      .dx = dx + a->rows.first * a->width,
+      .dx = element_place(call->outputs[1], a->dtype, a->rows.first * a->width),
       .dwte = call->outputs[2],
       .rows = a->rows.count,
       .width = a->width,
       .first_word = a->slice.first_word,
       .vocab = a->slice.words,
       .stride = op_head_stride(a->slice.words),
+      .dtype = a->dtype,
       .scale = a->scale,
       .accumulate_dx = a->accumulate_dx,
       .accumulate = a->accumulate,
   };
-  return op_kernels(a->reference)->head_gradient(call->team, &kernel);
+  return op_kernels(a->reference)->head_gradient(call->team, &kernel, call->scratch);
 }
 
 mr_status op_add_head_gradient(const struct op_builder *builder, const char *name,
@@ -250,6 +260,7 @@ mr_status op_add_head_gradient(const struct op_builder *builder, const char *nam
                                        .slice = op->slice,
                                        .width = shape->width,
                                        .scale = op->scale,
+                                       .dtype = builder->dtype,
                                        .reference = builder->reference,
                                        .accumulate_dx = !op->first_of_block,
                                        .accumulate = op->accumulate};
@@ -264,12 +275,14 @@ mr_status op_add_head_gradient(const struct op_builder *builder, const char *nam
   struct mr_op_desc desc = {
       .name = name,
       .run = {head_gradient_run, cuda_head_gradient_run},
-      .kind = "head.gradient",
+      .kind = OP_KIND(builder, "head.gradient"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = on_cuda(builder) ? cuda_head_gradient_scratch_bytes(
-                                              op->rows.count, op->slice.words, shape->width)
-                                        : 0,
+      .scratch_bytes =
+          on_cuda(builder)
+              ? cuda_head_gradient_scratch_bytes(op->rows.count, op->slice.words, shape->width)
+              : kernel_head_gradient_scratch_bytes(op->rows.count, shape->width, builder->dtype,
+                                                   builder->threads),
       .flops = 2 * product_flops(&op->rows, &op->slice, shape->width),
       .flags = MR_OP_TRAIN_ONLY,
       .block = MR_NO_BLOCK,

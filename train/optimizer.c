@@ -118,12 +118,14 @@ static mr_status update(struct optimizer *optimizer, uint32_t part) {
   struct model_part description = model_part_at(optimizer->config, part);
   const struct optimizer_options *options = &optimizer->options;
   bool clipped = options->clip > 0;
+  mr_tensor_id master = optimizer->parts[part].tensor, working = optimizer->parts[part].working;
   mr_status status = MR_OK;
   for (uint32_t i = optimizer->first_piece[part];
        status == MR_OK && i < optimizer->first_piece[part + 1]; i++) {
     const struct optimizer_piece *piece = &optimizer->pieces[i];
     struct op_adamw op = {
-        .p = optimizer->parts[part].tensor,
+        .p = master,
+        .working = working == master ? OP_NONE : working,
         .g = optimizer->parts[part].gradient,
         .m = piece->m,
         .v = piece->v,
@@ -132,6 +134,7 @@ static mr_status update(struct optimizer *optimizer, uint32_t part) {
         .deferrable = clipped,
         .first = piece->first,
         .count = piece->count,
+        .whole = piece->count == description.count,
         .beta1 = (float)options->beta1,
         .beta2 = (float)options->beta2,
         .eps = (float)options->eps,

@@ -2,7 +2,9 @@
 /*
  * AdamW (Loshchilov and Hutter 2019) over all parameters of a step. The two moments of a part of
  * the model are states in pieces of at most OPTIMIZER_PIECE_BYTES, so that they stream through the
- * device. Weight decay acts on parameters of two dimensions or more.
+ * device. Weight decay acts on parameters of two dimensions or more. Parameters are updated in
+ * fp32; where layers read them in another type, the same op rounds what it has updated into their
+ * copy.
  *
  * Order of updates. With clipping off, a parameter is updated as soon as its gradient is complete,
  * so gradients never all live at once. With clipping on, no update can start before the norm of all

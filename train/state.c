@@ -83,6 +83,18 @@ static bool get_sum(const json_t *value, uint32_t *crc_out) {
   return true;
 }
 
+static const char *dtype_name(mr_dtype dtype) {
+  return dtype == MR_BF16 ? "bf16" : "f32";
+}
+
+/* Files from before there was a choice say nothing and mean fp32. */
+static bool get_dtype(const json_t *root, mr_dtype *dtype_out) {
+  const json_t *value = json_object_get(root, "dtype");
+  const char *text = value == NULL ? "f32" : json_string_value(value);
+  *dtype_out = text != NULL && strcmp(text, "bf16") == 0 ? MR_BF16 : MR_F32;
+  return text != NULL && strcmp(text, dtype_name(*dtype_out)) == 0;
+}
+
 static bool format_files(const struct checkpoint_state *state, json_t *root) {
   json_t *files = json_object();
   bool made = files != NULL;
@@ -107,7 +119,8 @@ static bool format_tensors(const struct checkpoint_state *state, json_t *root,
 
 static bool format_root(const struct checkpoint_state *state, json_t *root) {
   bool made = set_integer(root, "format", STATE_FORMAT) && set_integer(root, "step", state->step) &&
-              set_integer(root, "window", state->window);
+              set_integer(root, "window", state->window) &&
+              json_object_set_new(root, "dtype", json_string(dtype_name(state->dtype))) == 0;
 #define STATE_SET(name, field) made = made && set_integer(root, name, state->identity.field);
   STATE_IDENTITY(STATE_SET)
 #undef STATE_SET
@@ -182,7 +195,7 @@ static mr_status parse_root(const json_t *root, struct checkpoint_state *state) 
   uint64_t format = 0;
   bool good = get_integer(root, "format", &format) && format == STATE_FORMAT &&
               get_integer(root, "step", &state->step) &&
-              get_integer(root, "window", &state->window);
+              get_integer(root, "window", &state->window) && get_dtype(root, &state->dtype);
 #define STATE_GET(name, field) good = good && get_integer(root, name, &state->identity.field);
   STATE_IDENTITY(STATE_GET)
 #undef STATE_GET
@@ -264,4 +277,11 @@ void state_compare_settings(const char *path, const struct state_settings *found
   }
   STATE_SETTINGS(STATE_CHECK)
 #undef STATE_CHECK
+}
+
+void state_compare_dtype(const char *path, mr_dtype found, mr_dtype wanted) {
+  if (found != wanted) {
+    mr_log(MR_LOG_WARN, "%s was written with dtype %s, this run has %s", path, dtype_name(found),
+           dtype_name(wanted));
+  }
 }

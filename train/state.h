@@ -56,6 +56,7 @@ struct checkpoint_state {
   uint64_t window; /* the next of the data */
   struct state_identity identity;
   struct state_settings settings;
+  mr_dtype dtype; /* of the layers; a change is told, as the files hold fp32 in any case */
   struct file_sum files[STATE_FILES];
   uint32_t *tensor_crcs[BUNDLE_KINDS];
   uint32_t tensor_counts[BUNDLE_KINDS];
@@ -81,5 +82,6 @@ MR_CHECK_RESULT mr_status state_match(const char *path, const struct state_ident
 /* One line for each setting that changed. */
 void state_compare_settings(const char *path, const struct state_settings *found,
                             const struct state_settings *wanted);
+void state_compare_dtype(const char *path, mr_dtype found, mr_dtype wanted);
 
 #endif

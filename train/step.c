@@ -7,24 +7,38 @@
 
 #include "train/common.h"
 
+/* The part's tensor, that of its gradient, and where layers do not read fp32 its copy for them. */
+static mr_status add_part(struct step *step, uint32_t index) {
+  struct model_part part = model_part_at(&step->options.config, index);
+  struct tape_parameter *parameter = &step->parts[index];
+  struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
+                                .name = part.name,
+                                .role = MR_PARAMETER,
+                                .dtype = MR_F32,
+                                .rank = part.rank,
+                                .shape = {part.shape[0], part.shape[1]}};
+  mr_status status = mr_graph_add_tensor(step->graph, &desc, &parameter->tensor);
+  char name[TRAIN_NAME_BYTES];
+  snprintf(name, sizeof name, "gradient.%.160s", part.name);
+  desc.name = name;
+  desc.role = MR_GRADIENT;
+  if (status == MR_OK) {
+    status = mr_graph_add_tensor(step->graph, &desc, &parameter->gradient);
+  }
+  parameter->working = parameter->tensor;
+  if (status == MR_OK && step->options.dtype != MR_F32) {
+    snprintf(name, sizeof name, "working.%.160s", part.name);
+    desc.role = MR_PARAMETER;
+    desc.dtype = step->options.dtype;
+    status = mr_graph_add_tensor(step->graph, &desc, &parameter->working);
+  }
+  return status;
+}
+
 static mr_status add_parameters(struct step *step) {
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < step->part_count; i++) {
-    struct model_part part = model_part_at(&step->options.config, i);
-    struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
-                                  .name = part.name,
-                                  .role = MR_PARAMETER,
-                                  .dtype = MR_F32,
-                                  .rank = part.rank,
-                                  .shape = {part.shape[0], part.shape[1]}};
-    status = mr_graph_add_tensor(step->graph, &desc, &step->parts[i].tensor);
-    char name[TRAIN_NAME_BYTES];
-    snprintf(name, sizeof name, "gradient.%.160s", part.name);
-    desc.name = name;
-    desc.role = MR_GRADIENT;
-    if (status == MR_OK) {
-      status = mr_graph_add_tensor(step->graph, &desc, &step->parts[i].gradient);
-    }
+    status = add_part(step, i);
   }
   return status;
 }
@@ -89,6 +103,7 @@ static mr_status build(struct step *step) {
   }
   struct op_builder builder = {.graph = step->graph,
                                .backend = options->backend,
+                               .dtype = options->dtype,
                                .threads = options->threads,
                                .reference = options->reference};
   status = add_parameters(step);

@@ -17,6 +17,7 @@ struct step_options {
   uint32_t batch, seq, grad_accum;
   uint64_t block_rows; /* of the head (vocabulary.h) */
   mr_backend backend;  /* that will run the ops; MR_BACKEND_CPU is 0 */
+  mr_dtype dtype;      /* of activations and of parameters as layers read them; MR_F32 is 0 */
   uint32_t threads;    /* resolved: at least 1 */
   bool reference;
 };

@@ -63,7 +63,7 @@ mr_tensor_id tape_tensor_add(struct tape *tape, const char *name, const char *su
   struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
                                 .name = full,
                                 .role = role,
-                                .dtype = MR_F32,
+                                .dtype = width == 0 ? MR_F32 : tape->builder.dtype,
                                 .rank = width == 0 ? 2 : 3,
                                 .shape = {tape->shape.batch, tape->shape.seq, width}};
   mr_tensor_id id = 0;
@@ -111,8 +111,8 @@ tape_value_id tape_layernorm(struct tape *tape, const char *name, tape_value_id 
   record->extra[1] = tape_tensor_add(tape, record->name, ".rstd", MR_ACTIVATION, 0);
   record->y = tape_value_add(tape, y, OP_NONE);
   struct op_layernorm op = {.x = tape->values[x].tensor,
-                            .gamma = tape->parameters[first].tensor,
-                            .beta = tape->parameters[first + 1].tensor,
+                            .gamma = tape->parameters[first].working,
+                            .beta = tape->parameters[first + 1].working,
                             .y = y,
                             .mean = record->extra[0],
                             .rstd = record->extra[1]};
@@ -137,8 +137,8 @@ tape_value_id tape_linear(struct tape *tape, const char *name, const struct tape
   record->y = tape_value_add(tape, y, OP_NONE);
   bool residual = layer->residual != TAPE_NO_VALUE;
   struct op_linear op = {.x = tape->values[layer->x].tensor,
-                         .w = tape->parameters[layer->first].tensor,
-                         .bias = tape->parameters[layer->first + 1].tensor,
+                         .w = tape->parameters[layer->first].working,
+                         .bias = tape->parameters[layer->first + 1].working,
                          .residual = residual ? tape->values[layer->residual].tensor : OP_NONE,
                          .y = y,
                          .in = layer->in,
@@ -221,7 +221,7 @@ static mr_status layernorm_rule(struct tape *tape, const struct tape_record *rec
                                 const char *name) {
   struct op_layernorm_backward op = {.dy = tape->values[record->y].gradient,
                                      .x = tape->values[record->x].tensor,
-                                     .gamma = tape->parameters[record->first].tensor,
+                                     .gamma = tape->parameters[record->first].working,
                                      .mean = record->extra[0],
                                      .rstd = record->extra[1]};
   bool accumulate_beta = false;
@@ -241,7 +241,7 @@ static mr_status linear_rule(struct tape *tape, const struct tape_record *record
   mr_tensor_id dy = tape->values[record->y].gradient;
   struct op_linear_backward op = {.dy = dy,
                                   .x = x->tensor,
-                                  .w = tape->parameters[record->first].tensor,
+                                  .w = tape->parameters[record->first].working,
                                   .preactivation = x->preactivation,
                                   .in = record->in,
                                   .out = record->out};

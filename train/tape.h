@@ -4,9 +4,10 @@
  * forward op and is recorded; tape_backward walks the record in reverse and adds each layer's
  * backward op by that layer's own rule.
  *
- * Nouns. A *parameter* is a tensor that lasts, with the tensor of its gradient. A *value* is an
- * activation, with the tensor of its gradient once a later layer has written it. A *micro-step* is
- * one forward and backward pass; several add up their parameter gradients.
+ * Nouns. A *parameter* is a tensor that lasts, with the tensor of its gradient, both fp32, and the
+ * tensor that layers read: itself, or a copy of it in the builder's type. A *value* is an
+ * activation of that type, with the tensor of its gradient once a later layer has written it. A
+ * *micro-step* is one forward and backward pass; several add up their parameter gradients.
  *
  * The gradient of the residual stream is one tensor: a layer that adds its input to its output
  * hands the output's gradient on to that input, and what else flows into the input is then added in
@@ -25,6 +26,7 @@
 
 struct tape_parameter {
   mr_tensor_id tensor;
+  mr_tensor_id working; /* what layers read */
   mr_tensor_id gradient;
   bool gradient_written; /* so the next op adds to it */
   uint32_t uses;         /* recorded in this micro-step and not yet walked back over */

@@ -31,7 +31,8 @@ void tape_parameters_use(struct tape *tape, const struct tape_record *record);
 const char *tape_op_name(const struct tape_record *record, const char *direction,
                          char buffer[static TRAIN_NAME_BYTES]);
 
-/* Adds a tensor "<name><suffix>" of the shape (batch, seq, width); width 0: (batch, seq). */
+/* Adds a tensor "<name><suffix>" of the builder's type and the shape (batch, seq, width); width 0:
+ * a statistic of each row, fp32, (batch, seq). */
 mr_tensor_id tape_tensor_add(struct tape *tape, const char *name, const char *suffix, mr_role role,
                              uint64_t width);
 

@@ -28,8 +28,8 @@ static const char *numbered(const char *name, uint32_t index, bool several,
 static void embed_slice(struct tape *tape, const struct tape_record *record, tape_parameter_id wpe,
                         bool accumulate) {
   struct op_embed op = {.tokens = record->extra[0],
-                        .wte = tape->parameters[record->first].tensor,
-                        .wpe = tape->parameters[wpe].tensor,
+                        .wte = tape->parameters[record->first].working,
+                        .wpe = tape->parameters[wpe].working,
                         .x = tape->values[record->y].tensor,
                         .slice = record->slice,
                         .accumulate = accumulate};
@@ -87,13 +87,13 @@ struct head_block {
 
 /* Adds "<block>.<what>" of the shape (rows, columns). */
 static mr_tensor_id add_tensor(struct tape *tape, const struct head_block *block, const char *what,
-                               uint64_t columns) {
+                               uint64_t columns, mr_dtype dtype) {
   char name[TRAIN_NAME_BYTES];
   snprintf(name, sizeof name, "%.140s.%.40s", block->name, what);
   struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
                                 .name = name,
                                 .role = MR_ACTIVATION,
-                                .dtype = MR_F32,
+                                .dtype = dtype,
                                 .rank = 2,
                                 .shape = {block->rows.count, columns}};
   mr_tensor_id id = 0;
@@ -109,11 +109,11 @@ static void add_logits(struct tape *tape, struct head_block *block, uint32_t ind
   struct op_slice slice = slice_at(tape, &head->wte, index);
   char what[TRAIN_NAME_BYTES];
   block->logits[index] = add_tensor(tape, block, numbered("logits", index, several, what),
-                                    op_head_stride(slice.words));
+                                    op_head_stride(slice.words), tape->builder.dtype);
   block->sums[index] =
-      add_tensor(tape, block, numbered("sums", index, several, what), OP_HEAD_SUMS);
+      add_tensor(tape, block, numbered("sums", index, several, what), OP_HEAD_SUMS, MR_F32);
   struct op_head_logits op = {.x = tape->values[head->x].tensor,
-                              .wte = tape->parameters[head->wte.first + index].tensor,
+                              .wte = tape->parameters[head->wte.first + index].working,
                               .targets = head->targets,
                               .logits = block->logits[index],
                               .sums = block->sums[index],
@@ -130,7 +130,7 @@ static void add_logits(struct tape *tape, struct head_block *block, uint32_t ind
 
 static void add_loss(struct tape *tape, struct head_block *block) {
   const struct tape_head *head = block->head;
-  block->softmax = add_tensor(tape, block, "softmax", OP_HEAD_SOFTMAX);
+  block->softmax = add_tensor(tape, block, "softmax", OP_HEAD_SOFTMAX, MR_F32);
   struct op_head_loss op = {.sums = block->sums,
                             .slices = head->wte.count,
                             .loss = head->loss,
@@ -148,7 +148,7 @@ static void add_loss(struct tape *tape, struct head_block *block) {
 static void add_gradient(struct tape *tape, const struct head_block *block, uint32_t index) {
   const struct tape_head *head = block->head;
   struct op_head_gradient op = {.x = tape->values[head->x].tensor,
-                                .wte = tape->parameters[head->wte.first + index].tensor,
+                                .wte = tape->parameters[head->wte.first + index].working,
                                 .targets = head->targets,
                                 .softmax = block->softmax,
                                 .logits = block->logits[index],

@@ -57,6 +57,9 @@ struct trainer_options {
   uint32_t checkpoint_every;  /* steps; 0: at the end alone */
   const char *resume_dir;     /* a checkpoint directory; the newest whole checkpoint in it */
 
+  mr_dtype dtype;   /* MR_F32, or MR_BF16: activations and weights as layers read them are bf16,
+                       while the weights that are updated, their gradients, the optimizer's states,
+                       statistics and all sums stay fp32 */
   const char *gemm; /* "auto", "dnnl", "openblas" */
   bool reference;   /* the readable kernels instead of the fast ones */
   struct mr_options run;
@@ -84,7 +87,8 @@ struct trainer_info {
   uint64_t tokens_per_step; /* batch * seq * grad_accum */
   uint64_t first_step;      /* 1, or one after the checkpoint's */
   double loss_floor;        /* nats for each token; negative: not known */
-  const char *gemm;         /* the GEMM library and version */
+  mr_dtype dtype;
+  const char *gemm; /* the GEMM library and version */
 };
 
 /* The graph of the job alone, for planning without running; nothing is allocated but the graph. */

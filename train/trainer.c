@@ -29,6 +29,7 @@ static void fill_info(struct trainer *trainer) {
   info->seq = options->seq;
   info->tokens_per_step = (uint64_t)options->batch * options->seq * options->grad_accum;
   info->first_step = 1;
+  info->dtype = options->dtype;
   if (options->backend == MR_BACKEND_CUDA) {
     info->gemm = "cuBLASLt";
   } else {
@@ -44,8 +45,11 @@ static mr_status open_kernels(struct trainer *trainer) {
     trainer->cuda_kernels = status == MR_OK;
     return status;
   }
-  return options->reference ? MR_OK
-                            : kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
+  if (options->reference) {
+    return MR_OK;
+  }
+  mr_status status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
+  return status == MR_OK ? kernel_gemm_check(options->dtype) : status;
 }
 
 static mr_status build_step(struct trainer *trainer) {
@@ -62,6 +66,7 @@ static mr_status build_step(struct trainer *trainer) {
                     .decay_steps = options->decay_steps},
       .grad_accum = options->grad_accum,
       .backend = options->run.device,
+      .dtype = options->dtype,
       .threads = options->run.threads,
       .reference = options->reference,
   };
@@ -164,8 +169,7 @@ static mr_status draw_weights(struct trainer *trainer) {
       uint64_t count = train_min_u64(TRAIN_PIECE_ELEMENTS, part.count - at);
       model_draw(&step->options.config, trainer->options.seed, part.parameter, part.first + at,
                  count, trainer->piece);
-      status = mr_run_write(trainer->run, step->parts[i].tensor, at * sizeof(float), trainer->piece,
-                            count * sizeof(float));
+      status = part_write(trainer, i, at, trainer->piece, count);
     }
   }
   return status;

@@ -276,8 +276,10 @@ static mr_status head_loss(struct mr_team *team, const struct kernel_head_loss *
   return end(status);
 }
 
-static mr_status head_gradient(struct mr_team *team, const struct kernel_head_gradient *op) {
+static mr_status head_gradient(struct mr_team *team, const struct kernel_head_gradient *op,
+                               void *scratch) {
   (void)team;
+  (void)scratch;
   uint64_t bytes = cuda_head_gradient_scratch_bytes(op->rows, op->vocab, op->width);
   const struct cuda_op_head_gradient cuda = {.x = in(op->x, op->rows * op->width),
                                              .wte = in(op->wte, op->vocab * op->width),

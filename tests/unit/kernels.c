@@ -142,8 +142,8 @@ static void vectors_are_accurate(void **state) {
   (void)state;
   enum { COUNT = 4001 };
   static float x[COUNT], y[COUNT], d[COUNT];
-  for (unsigned index = 0; vector_at(index) != NULL; index++) {
-    const struct vector_table *vector = vector_at(index);
+  for (unsigned index = 0; vector_at(MR_F32, index) != NULL; index++) {
+    const struct vector_table *vector = vector_at(MR_F32, index);
     for (unsigned i = 0; i < COUNT; i++) {
       x[i] = ((float)i - 2000) / 50; /* -40 to 40 */
       d[i] = 1;
@@ -222,8 +222,8 @@ static void updates_are_the_same_on_every_set(void **state) {
   struct mr_team *team = NULL;
   assert_int_equal(mr_team_create(1, &team), MR_OK);
   draw_updates(&updates, first_seed());
-  for (unsigned index = 0; vector_at(index) != NULL; index++) {
-    struct update_task task = {vector_at(index), &updates};
+  for (unsigned index = 0; vector_at(MR_F32, index) != NULL; index++) {
+    struct update_task task = {vector_at(MR_F32, index), &updates};
     update_task(&task, 0, 0);
     if (index == 0) {
       first = updates;
@@ -248,8 +248,8 @@ static void openblas_runs_the_widest_kernels(void **state) {
   (void)state;
   if (strncmp(kernel_gemm_name(), "openblas", 8) != 0) skip();
 #if defined(__x86_64__)
-  bool wide = vector_at(2) != NULL;
-  if (!wide && vector_at(1) == NULL) skip();
+  bool wide = vector_at(MR_F32, 2) != NULL;
+  if (!wide && vector_at(MR_F32, 1) == NULL) skip();
   assert_non_null(strstr(kernel_gemm_name(), wide ? "SkylakeX" : "Haswell"));
 #endif
 }

@@ -314,7 +314,7 @@ static void head_gradients(void **state) {
                                       .stride = HEAD_STRIDE,
                                       .scale = 1.0 / HEAD_ROWS,
                                       .accumulate_dx = i == 0};
-    assert_int_equal(kernel_reference()->head_gradient(NULL, &op), MR_OK);
+    assert_int_equal(kernel_reference()->head_gradient(NULL, &op, NULL), MR_OK);
   }
   check("dx", head_objective, &h, x, dx, HEAD_ROWS * HEAD_WIDTH);
   check("dwte", head_objective, &h, wte, dwte, HEAD_VOCAB * HEAD_WIDTH);

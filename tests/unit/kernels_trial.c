@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/cuda_on_cpu/cuda_bf16.h"
+#include "train/kernels/bf16.h"
 
 #define GUARD_BYTES 256u
 #define GUARD       0xff
@@ -41,7 +41,7 @@ static float draw(struct trial *t, double deviation) {
     sum += mr_random_unit(&t->random) - 0.5;
   }
   float value = (float)(sum * sqrt(3.0) * deviation);
-  return t->rounded ? __bfloat162float(__float2bfloat16_rn(value)) : value;
+  return t->rounded ? bf16_widen(bf16_round(value)) : value;
 }
 
 static float *input(struct trial *t, uint64_t count, double deviation) {
@@ -52,7 +52,27 @@ static float *input(struct trial *t, uint64_t count, double deviation) {
   return data;
 }
 
+/* Elements of the op's type. */
+static void *elements(struct trial *t, uint64_t count, double deviation) {
+  if (t->dtype == MR_F32) {
+    return input(t, count, deviation);
+  }
+  struct trial_buffer *buffer = trial_allocate(t, count * sizeof(uint16_t));
+  uint16_t *data = (uint16_t *)(void *)buffer->data;
+  buffer->dtype = MR_BF16;
+  for (uint64_t i = 0; i < count; i++) {
+    data[i] = bf16_round(draw(t, deviation));
+  }
+  return data;
+}
+
 /* Outputs start with data too, which accumulating ops add to and others must overwrite. */
+static void *element_output(struct trial *t, uint64_t count, const char *name) {
+  void *data = elements(t, count, 1.0);
+  t->buffers[t->buffer_count - 1].output = name;
+  return data;
+}
+
 static float *output(struct trial *t, uint64_t count, const char *name) {
   float *data = input(t, count, 1.0);
   t->buffers[t->buffer_count - 1].output = name;
@@ -64,7 +84,7 @@ static double *output_double(struct trial *t, const char *name) {
   double *data = (double *)(void *)buffer->data;
   *data = 0.25;
   buffer->output = name;
-  buffer->is_double = true;
+  buffer->dtype = MR_F64;
   return data;
 }
 
@@ -111,12 +131,12 @@ static uint64_t most(const struct trial *t) {
 static void run_embed(struct trial *t) {
   uint64_t batch = between(t, 1, 4), seq = size(t, most(t)), width = size(t, most(t));
   uint64_t vocab = between(t, 1, 60);
-  struct kernel_embed op = {.batch = batch, .seq = seq, .width = width};
+  struct kernel_embed op = {.batch = batch, .seq = seq, .width = width, .dtype = t->dtype};
   op.vocab = slice(t, vocab, &op.first_word);
   op.tokens = tokens(t, batch * seq, vocab);
-  op.wte = input(t, op.vocab * width, 1);
-  op.wpe = input(t, seq * width, 1);
-  op.x = output(t, batch * seq * width, "x");
+  op.wte = elements(t, op.vocab * width, 1);
+  op.wpe = elements(t, seq * width, 1);
+  op.x = element_output(t, batch * seq * width, "x");
   assert_int_equal(t->table->embed(t->team, &op), MR_OK);
 }
 
@@ -126,11 +146,15 @@ static void run_embed_backward(struct trial *t) {
     batch = 4, seq = between(t, 300, 600), width = between(t, 1, 12); /* many rows */
   }
   uint64_t vocab = between(t, 1, 60), positions = seq + between(t, 0, 5);
-  struct kernel_embed_backward op = {
-      .batch = batch, .seq = seq, .width = width, .positions = positions, .accumulate = coin(t)};
+  struct kernel_embed_backward op = {.batch = batch,
+                                     .seq = seq,
+                                     .width = width,
+                                     .positions = positions,
+                                     .dtype = t->dtype,
+                                     .accumulate = coin(t)};
   op.vocab = slice(t, vocab, &op.first_word);
   op.tokens = tokens(t, batch * seq, vocab);
-  op.dx = input(t, batch * seq * width, 1);
+  op.dx = elements(t, batch * seq * width, 1);
   op.dwte = output(t, op.vocab * width, "dwte");
   op.dwpe = coin(t) ? output(t, positions * width, "dwpe") : NULL;
   uint64_t bytes =
@@ -140,11 +164,11 @@ static void run_embed_backward(struct trial *t) {
 
 static void run_layernorm(struct trial *t) {
   uint64_t rows = size(t, most(t)), width = size(t, 3 * most(t));
-  struct kernel_layernorm op = {.rows = rows, .width = width};
-  op.x = input(t, rows * width, 3);
-  op.gamma = input(t, width, 1);
-  op.beta = input(t, width, 1);
-  op.y = output(t, rows * width, "y");
+  struct kernel_layernorm op = {.rows = rows, .width = width, .dtype = t->dtype};
+  op.x = elements(t, rows * width, 3);
+  op.gamma = elements(t, width, 1);
+  op.beta = elements(t, width, 1);
+  op.y = element_output(t, rows * width, "y");
   op.mean = output(t, rows, "mean");
   op.rstd = output(t, rows, "rstd");
   assert_int_equal(t->table->layernorm(t->team, &op), MR_OK);
@@ -156,13 +180,14 @@ static void run_layernorm_backward(struct trial *t) {
     rows = between(t, 8200, 17000), width = between(t, 1, 12);
   }
   struct kernel_layernorm_backward op = {
-      .rows = rows, .width = width, .accumulate_dx = coin(t), .accumulate = coin(t)};
-  op.dy = input(t, rows * width, 1);
-  op.x = input(t, rows * width, 1);
-  op.gamma = input(t, width, 1);
+      .rows = rows, .width = width, .dtype = t->dtype, .accumulate_dx = coin(t)};
+  op.accumulate = coin(t);
+  op.dy = elements(t, rows * width, 1);
+  op.x = elements(t, rows * width, 1);
+  op.gamma = elements(t, width, 1);
   op.mean = input(t, rows, 0.1);
   op.rstd = input(t, rows, 1);
-  op.dx = output(t, rows * width, "dx");
+  op.dx = element_output(t, rows * width, "dx");
   op.dgamma = output(t, width, "dgamma");
   op.dbeta = output(t, width, "dbeta");
   uint64_t bytes =
@@ -172,40 +197,41 @@ static void run_layernorm_backward(struct trial *t) {
 
 static void run_linear(struct trial *t) {
   uint64_t rows = size(t, most(t)), in = size(t, most(t)), out = size(t, 2 * most(t));
-  struct kernel_linear op = {.rows = rows, .in = in, .out = out};
-  op.x = input(t, rows * in, 1);
-  op.w = input(t, in * out, 1 / sqrt((double)in));
-  op.bias = coin(t) ? input(t, out, 1) : NULL;
-  const float *residual = input(t, rows * out, 1);
-  op.y = output(t, rows * out, "y");
+  struct kernel_linear op = {.rows = rows, .in = in, .out = out, .dtype = t->dtype};
+  op.x = elements(t, rows * in, 1);
+  op.w = elements(t, in * out, 1 / sqrt((double)in));
+  op.bias = coin(t) ? elements(t, out, 1) : NULL;
+  const void *residual = elements(t, rows * out, 1);
+  op.y = element_output(t, rows * out, "y");
   uint64_t kind = mr_random_below(&t->random, 3);
   op.residual = kind == 0 ? NULL : kind == 1 ? residual : op.y;
-  op.activated = coin(t) ? output(t, rows * out, "activated") : NULL;
-  uint64_t bytes = kernel_linear_scratch_bytes(rows, in, out, mr_team_thread_count(t->team));
+  op.activated = coin(t) ? element_output(t, rows * out, "activated") : NULL;
+  uint64_t bytes = kernel_linear_scratch_bytes(rows, out, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->linear(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
 static void run_linear_backward(struct trial *t) {
   uint64_t rows = size(t, most(t)), in = size(t, most(t)), out = size(t, 2 * most(t));
-  struct kernel_linear_backward op = {.rows = rows, .in = in, .out = out, .accumulate = coin(t)};
-  op.dy = input(t, rows * out, 1);
-  op.x = input(t, rows * in, 1);
-  op.w = input(t, in * out, 1 / sqrt((double)out));
-  op.preactivation = coin(t) ? input(t, rows * in, 2) : NULL;
+  struct kernel_linear_backward op = {
+      .rows = rows, .in = in, .out = out, .dtype = t->dtype, .accumulate = coin(t)};
+  op.dy = elements(t, rows * out, 1);
+  op.x = elements(t, rows * in, 1);
+  op.w = elements(t, in * out, 1 / sqrt((double)out));
+  op.preactivation = coin(t) ? elements(t, rows * in, 2) : NULL;
   op.accumulate_dx = op.preactivation == NULL && coin(t);
-  op.dx = output(t, rows * in, "dx");
+  op.dx = element_output(t, rows * in, "dx");
   op.dw = output(t, in * out, "dw");
   op.dbias = coin(t) ? output(t, out, "dbias") : NULL;
   uint64_t bytes =
-      kernel_linear_backward_scratch_bytes(rows, in, out, mr_team_thread_count(t->team));
+      kernel_linear_backward_scratch_bytes(rows, in, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->linear_backward(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
 static void run_gelu(struct trial *t) {
   uint64_t count = size(t, t->large ? 100000 : 130);
-  struct kernel_gelu op = {.count = count};
-  op.x = input(t, count, 3);
-  op.activated = output(t, count, "activated");
+  struct kernel_gelu op = {.count = count, .dtype = t->dtype};
+  op.x = elements(t, count, 3);
+  op.activated = element_output(t, count, "activated");
   assert_int_equal(t->table->gelu(t->team, &op), MR_OK);
 }
 
@@ -240,27 +266,29 @@ static struct attention_draw draw_attention(struct trial *t) {
 static void run_attention(struct trial *t) {
   struct attention_draw drawn = draw_attention(t);
   uint64_t batch = drawn.batch, seq = drawn.seq, heads = drawn.heads, width = drawn.width;
-  struct kernel_attention op = {.batch = batch, .seq = seq, .width = width, .heads = heads};
-  op.qkv = input(t, batch * seq * 3 * width, 1);
-  op.out = output(t, batch * seq * width, "out");
+  struct kernel_attention op = {
+      .batch = batch, .seq = seq, .width = width, .heads = heads, .dtype = t->dtype};
+  op.qkv = elements(t, batch * seq * 3 * width, 1);
+  op.out = element_output(t, batch * seq * width, "out");
   op.lse = output(t, batch * heads * seq, "lse");
   uint64_t bytes =
-      kernel_attention_scratch_bytes(batch, seq, width, heads, mr_team_thread_count(t->team));
+      kernel_attention_scratch_bytes(seq, width / heads, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->attention(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
 static void run_attention_backward(struct trial *t) {
   struct attention_draw drawn = draw_attention(t);
   uint64_t batch = drawn.batch, seq = drawn.seq, heads = drawn.heads, width = drawn.width;
-  float *qkv = input(t, batch * seq * 3 * width, 1);
-  float *out = input(t, batch * seq * width, 0), *lse = input(t, batch * heads * seq, 0);
+  void *qkv = elements(t, batch * seq * 3 * width, 1), *out = elements(t, batch * seq * width, 0);
+  float *lse = input(t, batch * heads * seq, 0);
   struct kernel_attention forward = {.qkv = qkv,
                                      .out = out,
                                      .lse = lse,
                                      .batch = batch,
                                      .seq = seq,
                                      .width = width,
-                                     .heads = heads};
+                                     .heads = heads,
+                                     .dtype = t->dtype};
   assert_int_equal(kernel_reference()->attention(t->team, &forward, NULL), MR_OK);
   struct kernel_attention_backward op = {.qkv = qkv,
                                          .out = out,
@@ -268,10 +296,11 @@ static void run_attention_backward(struct trial *t) {
                                          .batch = batch,
                                          .seq = seq,
                                          .width = width,
-                                         .heads = heads};
-  op.dout = input(t, batch * seq * width, 1);
-  op.dqkv = output(t, batch * seq * 3 * width, "dqkv");
-  uint64_t bytes = kernel_attention_backward_scratch_bytes(batch, seq, width, heads,
+                                         .heads = heads,
+                                         .dtype = t->dtype};
+  op.dout = elements(t, batch * seq * width, 1);
+  op.dqkv = element_output(t, batch * seq * 3 * width, "dqkv");
+  uint64_t bytes = kernel_attention_backward_scratch_bytes(seq, width / heads, t->dtype,
                                                            mr_team_thread_count(t->team));
   assert_int_equal(t->table->attention_backward(t->team, &op, scratch(t, bytes)), MR_OK);
 }
@@ -289,18 +318,18 @@ static uint64_t head_rows(struct trial *t, uint64_t *width_out) {
 }
 
 static void run_head_logits(struct trial *t) {
-  struct kernel_head_logits op = {.width = 0};
+  struct kernel_head_logits op = {.dtype = t->dtype};
   uint64_t vocab = head_vocab(t);
   op.vocab = slice(t, vocab, &op.first_word);
   op.rows = head_rows(t, &op.width);
   op.stride = kernel_head_stride(op.vocab);
-  op.x = input(t, op.rows * op.width, 1);
-  op.wte = input(t, op.vocab * op.width, 1);
+  op.x = elements(t, op.rows * op.width, 1);
+  op.wte = elements(t, op.vocab * op.width, 1);
   op.targets = tokens(t, op.rows, vocab);
-  op.logits = output(t, op.rows * op.stride, "logits");
+  op.logits = element_output(t, op.rows * op.stride, "logits");
   op.sums = output(t, op.rows * KERNEL_HEAD_SUMS, "sums");
   uint64_t bytes =
-      kernel_head_logits_scratch_bytes(op.rows, op.vocab, mr_team_thread_count(t->team));
+      kernel_head_logits_scratch_bytes(op.rows, op.vocab, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->head_logits(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
@@ -327,24 +356,27 @@ static void run_head_loss(struct trial *t) {
 }
 
 static void run_head_gradient(struct trial *t) {
-  struct kernel_head_gradient op = {.accumulate_dx = coin(t), .accumulate = coin(t)};
+  struct kernel_head_gradient op = {.dtype = t->dtype, .accumulate_dx = coin(t)};
+  op.accumulate = coin(t);
   uint64_t vocab = head_vocab(t);
   op.vocab = slice(t, vocab, &op.first_word);
   op.rows = head_rows(t, &op.width);
   op.stride = kernel_head_stride(op.vocab);
   op.scale = 1.0 / (double)op.rows;
-  op.x = input(t, op.rows * op.width, 1);
-  op.wte = input(t, op.vocab * op.width, 1);
+  op.x = elements(t, op.rows * op.width, 1);
+  op.wte = elements(t, op.vocab * op.width, 1);
   op.targets = tokens(t, op.rows, vocab);
-  op.logits = output(t, op.rows * op.stride, "logits");
+  op.logits = element_output(t, op.rows * op.stride, "logits");
   float *softmax = input(t, op.rows * KERNEL_HEAD_SOFTMAX, 1);
   for (uint64_t r = 0; r < op.rows; r++) {
     softmax[r * KERNEL_HEAD_SOFTMAX + 1] = (float)(op.scale / (double)vocab);
   }
   op.softmax = softmax;
-  op.dx = output(t, op.rows * op.width, "dx");
+  op.dx = element_output(t, op.rows * op.width, "dx");
   op.dwte = output(t, op.vocab * op.width, "dwte");
-  assert_int_equal(t->table->head_gradient(t->team, &op), MR_OK);
+  uint64_t bytes = kernel_head_gradient_scratch_bytes(op.rows, op.width, t->dtype,
+                                                      mr_team_thread_count(t->team));
+  assert_int_equal(t->table->head_gradient(t->team, &op, scratch(t, bytes)), MR_OK);
 }
 
 static void run_sum_squares(struct trial *t) {
@@ -389,6 +421,7 @@ static void run_adamw(struct trial *t) {
   }
   float *grad_scale = input(t, 1, 1);
   op.grad_scale = coin(t) ? grad_scale : NULL;
+  if (t->dtype == MR_BF16) op.working = element_output(t, count, "working");
   assert_int_equal(t->table->adamw(t->team, &op), MR_OK);
 }
 
@@ -435,18 +468,29 @@ void trial_fini(struct trial *t) {
 static double value_at(const struct trial_buffer *buffer, uint64_t i) {
   double wide = 0;
   float narrow = 0;
-  if (buffer->is_double) {
+  uint16_t half = 0;
+  switch (buffer->dtype) {
+  case MR_F64:
     memcpy(&wide, buffer->data + i * sizeof wide, sizeof wide);
     return wide;
+  case MR_BF16:
+    memcpy(&half, buffer->data + i * sizeof half, sizeof half);
+    return (double)bf16_widen(half);
+  default:
+    memcpy(&narrow, buffer->data + i * sizeof narrow, sizeof narrow);
+    return (double)narrow;
   }
-  memcpy(&narrow, buffer->data + i * sizeof narrow, sizeof narrow);
-  return (double)narrow;
+}
+
+static uint64_t value_count(const struct trial_buffer *buffer) {
+  return buffer->bytes / (buffer->dtype == MR_F64 ? sizeof(double) : element_bytes(buffer->dtype));
 }
 
 double trial_output_error(const struct trial_buffer *got, const struct trial_buffer *wanted,
                           double rounding) {
-  uint64_t count = got->bytes / (got->is_double ? sizeof(double) : sizeof(float));
+  uint64_t count = value_count(got);
   double squares = 0, error = 0;
+  assert_int_equal(value_count(wanted), count);
   for (uint64_t i = 0; i < count; i++) {
     double a = value_at(got, i), b = value_at(wanted, i);
     squares += b * b;

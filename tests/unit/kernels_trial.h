@@ -26,7 +26,7 @@ struct trial_buffer {
   unsigned char *allocation, *data;
   uint64_t bytes;
   const char *output; /* its name, or NULL for inputs and scratch */
-  bool is_double;
+  mr_dtype dtype;
 };
 
 struct trial {
@@ -37,6 +37,7 @@ struct trial {
   bool rounded;   /* data are drawn as bf16 holds them */
   bool scattered; /* what updates get is of every size, down to denormal numbers */
   bool eights;    /* heads have up to 128 columns, in whole eights */
+  mr_dtype dtype; /* of the elements, in which the op is run */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
   uint32_t buffer_count;

@@ -3,11 +3,16 @@
 #include "train/cuda/run.h"
 
 #include "train/cuda/open.h"
+#include "train/kernels/bf16.h"
 #include "train/ops_attributes.h"
 
 /* Sizes fit: model.c bounds widths and rows far below 2^32. */
 static uint32_t rows_of(const struct op_shape *shape) {
   return (uint32_t)(shape->batch * shape->seq);
+}
+
+static enum cuda_type cuda_type_of(mr_dtype dtype) {
+  return dtype == MR_BF16 ? CUDA_BF16 : CUDA_F32;
 }
 
 mr_status cuda_embed_run(const struct mr_op_call *call) {
@@ -24,7 +29,7 @@ mr_status cuda_embed_run(const struct mr_op_call *call) {
       .first_word = (uint32_t)a->slice.first_word,
       .words = (uint32_t)a->slice.words,
   };
-  return cuda_op_embed(&queue, CUDA_F32, &op);
+  return cuda_op_embed(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_embed_backward_run(const struct mr_op_call *call) {
@@ -43,7 +48,7 @@ mr_status cuda_embed_backward_run(const struct mr_op_call *call) {
       .words = (uint32_t)a->slice.words,
       .accumulate = a->accumulate,
   };
-  return cuda_op_embed_backward(&queue, CUDA_F32, &op);
+  return cuda_op_embed_backward(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_layernorm_run(const struct mr_op_call *call) {
@@ -59,7 +64,7 @@ mr_status cuda_layernorm_run(const struct mr_op_call *call) {
       .rows = rows_of(&a->shape),
       .width = (uint32_t)a->shape.width,
   };
-  return cuda_op_layernorm(&queue, CUDA_F32, &op);
+  return cuda_op_layernorm(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_layernorm_backward_run(const struct mr_op_call *call) {
@@ -80,7 +85,7 @@ mr_status cuda_layernorm_backward_run(const struct mr_op_call *call) {
       .accumulate_dx = a->accumulate_dx,
       .accumulate = a->accumulate,
   };
-  return cuda_op_layernorm_backward(&queue, CUDA_F32, &op);
+  return cuda_op_layernorm_backward(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_linear_run(const struct mr_op_call *call) {
@@ -97,7 +102,7 @@ mr_status cuda_linear_run(const struct mr_op_call *call) {
       .in = a->in,
       .out = a->out,
   };
-  return cuda_op_linear(&queue, CUDA_F32, &op);
+  return cuda_op_linear(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_linear_backward_run(const struct mr_op_call *call) {
@@ -117,7 +122,7 @@ mr_status cuda_linear_backward_run(const struct mr_op_call *call) {
       .out = a->out,
       .accumulate = a->accumulate,
   };
-  return cuda_op_linear_backward(&queue, CUDA_F32, &op);
+  return cuda_op_linear_backward(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_gelu_run(const struct mr_op_call *call) {
@@ -128,7 +133,7 @@ mr_status cuda_gelu_run(const struct mr_op_call *call) {
       .activated = call->outputs[0],
       .count = rows_of(&a->shape) * a->out,
   };
-  return cuda_op_gelu(&queue, CUDA_F32, &op);
+  return cuda_op_gelu(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_attention_run(const struct mr_op_call *call) {
@@ -143,7 +148,7 @@ mr_status cuda_attention_run(const struct mr_op_call *call) {
       .width = (uint32_t)a->shape.width,
       .heads = (uint32_t)a->shape.heads,
   };
-  return cuda_op_attention(&queue, CUDA_F32, &op);
+  return cuda_op_attention(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_attention_backward_run(const struct mr_op_call *call) {
@@ -161,16 +166,15 @@ mr_status cuda_attention_backward_run(const struct mr_op_call *call) {
       .width = (uint32_t)a->shape.width,
       .heads = (uint32_t)a->shape.heads,
   };
-  return cuda_op_attention_backward(&queue, CUDA_F32, &op);
+  return cuda_op_attention_backward(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_head_logits_run(const struct mr_op_call *call) {
   const struct head_attributes *a = call->attributes;
   const struct cuda_queue queue = cuda_call_queue(call);
-  const float *x = call->inputs[0];
   const int32_t *targets = call->inputs[2];
   const struct cuda_op_head_logits op = {
-      .x = x + a->rows.first * a->width,
+      .x = element_at(call->inputs[0], a->dtype, a->rows.first * a->width),
       .wte = call->inputs[1],
       .targets = targets + a->rows.first,
       .logits = call->outputs[0],
@@ -182,7 +186,7 @@ mr_status cuda_head_logits_run(const struct mr_op_call *call) {
       .words = a->slice.words,
       .stride = op_head_stride(a->slice.words),
   };
-  return cuda_op_head_logits(&queue, CUDA_F32, &op);
+  return cuda_op_head_logits(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_head_loss_run(const struct mr_op_call *call) {
@@ -208,16 +212,14 @@ mr_status cuda_head_loss_run(const struct mr_op_call *call) {
 mr_status cuda_head_gradient_run(const struct mr_op_call *call) {
   const struct head_attributes *a = call->attributes;
   const struct cuda_queue queue = cuda_call_queue(call);
-  const float *x = call->inputs[0];
   const int32_t *targets = call->inputs[2];
-  float *dx = call->outputs[1];
   const struct cuda_op_head_gradient op = {
-      .x = x + a->rows.first * a->width,
+      .x = element_at(call->inputs[0], a->dtype, a->rows.first * a->width),
       .wte = call->inputs[1],
       .targets = targets + a->rows.first,
       .softmax = call->inputs[3],
       .logits = call->outputs[0],
-      .dx = dx + a->rows.first * a->width,
+      .dx = element_place(call->outputs[1], a->dtype, a->rows.first * a->width),
       .dwte = call->outputs[2],
       .scratch = call->scratch,
       .rows = a->rows.count,
@@ -229,7 +231,7 @@ mr_status cuda_head_gradient_run(const struct mr_op_call *call) {
       .accumulate_dx = a->accumulate_dx,
       .accumulate = a->accumulate,
   };
-  return cuda_op_head_gradient(&queue, CUDA_F32, &op);
+  return cuda_op_head_gradient(&queue, cuda_type_of(a->dtype), &op);
 }
 
 mr_status cuda_sum_squares_run(const struct mr_op_call *call) {
@@ -274,6 +276,7 @@ mr_status cuda_adamw_run(const struct mr_op_call *call) {
       .p = p + a->first,
       .m = call->outputs[1],
       .v = call->outputs[2],
+      .copy = a->working ? (uint16_t *)call->outputs[3] + a->first : NULL,
       .g = g + a->first,
       .scalars = call->inputs[1],
       .scale = a->scaled ? call->inputs[2] : NULL,
@@ -283,5 +286,5 @@ mr_status cuda_adamw_run(const struct mr_op_call *call) {
       .eps = a->eps,
       .weight_decay = a->weight_decay,
   };
-  return cuda_op_adamw(&queue, CUDA_F32, &op);
+  return cuda_op_adamw(&queue, a->working ? CUDA_BF16 : CUDA_F32, &op);
 }

@@ -6,8 +6,6 @@
  */
 #include "train/kernels/fast.h"
 
-#include "train/kernels/vector.h"
-
 /* Long enough that claims cost nothing, short enough that threads finish together. */
 #define RANGE 65536u
 
@@ -26,14 +24,16 @@ static void adamw_task(void *context, uint32_t task, uint32_t thread) {
   range.g += first;
   range.m += first;
   range.v += first;
+  range.working = range.working == NULL ? NULL : range.working + first;
   range.count = fast_min(RANGE, a->op->count - first);
   a->vector->adamw(&range);
 }
 
 mr_status fast_adamw(struct mr_team *team, const struct kernel_adamw *op) {
   struct adamw a = {.op = op,
-                    .vector = vector_best(),
+                    .vector = vector_best(MR_F32),
                     .range = {.p = op->p,
+                              .working = op->working,
                               .m = op->m,
                               .v = op->v,
                               .g = op->g,
@@ -64,7 +64,7 @@ static void squares_task(void *context, uint32_t task, uint32_t thread) {
 
 mr_status fast_sum_squares(struct mr_team *team, const struct kernel_sum_squares *op,
                            void *scratch) {
-  struct squares s = {.op = op, .vector = vector_best(), .sums = scratch};
+  struct squares s = {.op = op, .vector = vector_best(MR_F32), .sums = scratch};
   uint32_t tasks = (uint32_t)fast_divide_up(op->count, RANGE);
   mr_team_run(team, tasks, squares_task, &s);
   double sum = 0;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "train/kernels/vector.h"
+#include "train/kernels/bf16.h"
 
 #define FORWARD_ROWS  32u
 #define STRIP_COLUMNS 64u
@@ -27,13 +27,14 @@ static void forward_task(void *context, uint32_t task, uint32_t thread) {
     /* Below 0 becomes larger than any slice. */
     uint64_t word = (uint64_t)op->tokens[n] - op->first_word;
     if (word >= op->vocab) continue;
-    f->vector->add(op->x + n * op->width, op->wte + word * op->width,
-                   op->wpe + n % op->seq * op->width, op->width);
+    f->vector->add(element_place(op->x, op->dtype, n * op->width),
+                   element_at(op->wte, op->dtype, word * op->width),
+                   element_at(op->wpe, op->dtype, n % op->seq * op->width), op->width);
   }
 }
 
 mr_status fast_embed(struct mr_team *team, const struct kernel_embed *op) {
-  struct forward f = {.op = op, .vector = vector_best()};
+  struct forward f = {.op = op, .vector = vector_best(op->dtype)};
   uint32_t tasks = (uint32_t)fast_divide_up(op->batch * op->seq, FORWARD_ROWS);
   mr_team_run(team, tasks, forward_task, &f);
   return MR_OK;
@@ -53,13 +54,14 @@ static void backward_task(void *context, uint32_t task, uint32_t thread) {
   for (uint64_t n = 0; n < op->batch * op->seq; n++) {
     uint64_t word = (uint64_t)op->tokens[n] - op->first_word;
     if (word >= op->vocab) continue;
-    float *row = op->dwte + word * width + column;
-    b->vector->add(row, row, op->dx + n * width + column, columns);
+    b->vector->accumulate(op->dwte + word * width + column,
+                          element_at(op->dx, op->dtype, n * width + column), columns);
   }
   if (op->dwpe == NULL) return;
   for (uint64_t t = 0; t < op->seq; t++) {
-    b->vector->column_sums(op->dwpe + t * width + column, op->dx + t * width + column,
-                           op->seq * width, op->batch, columns, op->accumulate);
+    b->vector->column_sums(op->dwpe + t * width + column,
+                           element_at(op->dx, op->dtype, t * width + column), op->seq * width,
+                           op->batch, columns, op->accumulate);
   }
   if (op->accumulate) return;
   for (uint64_t t = op->seq; t < op->positions; t++) {
@@ -70,7 +72,7 @@ static void backward_task(void *context, uint32_t task, uint32_t thread) {
 mr_status fast_embed_backward(struct mr_team *team, const struct kernel_embed_backward *op,
                               void *scratch) {
   (void)scratch;
-  struct backward b = {.op = op, .vector = vector_best()};
+  struct backward b = {.op = op, .vector = vector_best(op->dtype)};
   mr_team_run(team, (uint32_t)fast_divide_up(op->width, STRIP_COLUMNS), backward_task, &b);
   return MR_OK;
 }

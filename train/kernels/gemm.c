@@ -2,6 +2,10 @@
 /*
  * Finds dnnl_sgemm (oneDNN) or cblas_sgemm (OpenBLAS) with dlopen and calls it on one thread. Both
  * are read at run time, so the program has no build or start dependency on either.
+ *
+ * Products of bf16 are oneDNN's dnnl_gemm_bf16bf16f32: exported by every release from 1.0 on beside
+ * dnnl_sgemm and called alike, though no header declares it. Per tile it costs no more than a call,
+ * while a matmul primitive would have to be made and kept for each shape and stride.
  */
 #include "train/kernels/gemm.h"
 
@@ -10,11 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/kernels/bf16.h"
 #include "train/kernels/kernels.h"
 
 typedef int dnnl_sgemm_function(char transa, char transb, int64_t m, int64_t n, int64_t k,
                                 float alpha, const float *a, int64_t lda, const float *b,
                                 int64_t ldb, float beta, float *c, int64_t ldc);
+typedef int dnnl_bf16_function(char transa, char transb, int64_t m, int64_t n, int64_t k,
+                               float alpha, const uint16_t *a, int64_t lda, const uint16_t *b,
+                               int64_t ldb, float beta, float *c, int64_t ldc);
 typedef void cblas_sgemm_function(int order, int transa, int transb, int m, int n, int k,
                                   float alpha, const float *a, int lda, const float *b, int ldb,
                                   float beta, float *c, int ldc);
@@ -28,6 +36,7 @@ struct dnnl_version {
 static struct {
   char name[64];
   dnnl_sgemm_function *dnnl;
+  dnnl_bf16_function *dnnl_bf16; /* NULL: this release has none */
   int (*omp_get_max_threads)(void);
   void (*omp_set_num_threads)(int);
   cblas_sgemm_function *cblas;
@@ -52,6 +61,7 @@ static bool open_dnnl(void) {
     if (FIND(handle, "dnnl_sgemm", library.dnnl) && FIND(handle, "dnnl_version", version) &&
         FIND(handle, "omp_get_max_threads", library.omp_get_max_threads) &&
         FIND(handle, "omp_set_num_threads", library.omp_set_num_threads)) {
+      FIND(handle, "dnnl_gemm_bf16bf16f32", library.dnnl_bf16);
       const struct dnnl_version *v = version();
       snprintf(library.name, sizeof library.name, "dnnl %d.%d.%d", v->major, v->minor, v->patch);
       return true;
@@ -131,6 +141,42 @@ mr_status kernel_gemm_open(const char *choice) {
   return MR_UNSUPPORTED;
 }
 
+/* A product of one element: oneDNN declines bf16 where the processor lacks what it builds on. */
+static bool multiplies_bf16(void) {
+  uint16_t two = bf16_round(2);
+  float four = 0;
+  struct gemm product = {.a = &two,
+                         .b = &two,
+                         .c = &four,
+                         .dtype = MR_BF16,
+                         .rows = 1,
+                         .columns = 1,
+                         .inner = 1,
+                         .a_stride = 1,
+                         .b_stride = 1,
+                         .c_stride = 1};
+  return library.dnnl_bf16 != NULL && gemm_run(&product) && four > 3.0f;
+}
+
+mr_status kernel_gemm_check(mr_dtype dtype) {
+  if (dtype != MR_BF16) return MR_OK;
+  if (!multiplies_bf16()) {
+    mr_log(
+        MR_LOG_ERROR,
+        "%s cannot multiply bf16 here: that takes oneDNN (libdnnl2, --gemm dnnl) and a processor "
+        "with AVX-512 (avx512bw, avx512vl, avx512dq); use --dtype f32",
+        library.name);
+    return MR_UNSUPPORTED;
+  }
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512bf16")) {
+    mr_log(MR_LOG_WARN, "this processor has no AVX512_BF16: products of bf16 are made with more "
+                        "instructions and are no faster than those of f32");
+  }
+#endif
+  return MR_OK;
+}
+
 const char *kernel_gemm_name(void) {
   return library.name[0] == '\0' ? NULL : library.name;
 }
@@ -141,16 +187,26 @@ mr_status gemm_ready(void) {
   return MR_INVALID;
 }
 
+/* oneDNN's status: 0 is success. */
+static int run_dnnl(const struct gemm *g, float beta) {
+  char a = g->a_transposed ? 'T' : 'N', b = g->b_transposed ? 'T' : 'N';
+  int64_t rows = (int64_t)g->rows, columns = (int64_t)g->columns, inner = (int64_t)g->inner;
+  int64_t a_stride = (int64_t)g->a_stride, b_stride = (int64_t)g->b_stride;
+  if (g->dtype == MR_BF16) {
+    return library.dnnl_bf16(a, b, rows, columns, inner, 1.0f, g->a, a_stride, g->b, b_stride, beta,
+                             g->c, (int64_t)g->c_stride);
+  }
+  return library.dnnl(a, b, rows, columns, inner, 1.0f, g->a, a_stride, g->b, b_stride, beta, g->c,
+                      (int64_t)g->c_stride);
+}
+
 bool gemm_run(const struct gemm *g) {
   float beta = g->accumulate ? 1.0f : 0.0f;
   if (library.dnnl != NULL) {
     /* OpenMP's thread count belongs to the calling thread: set for this call, then given back. */
     int threads = library.omp_get_max_threads();
     if (threads != 1) library.omp_set_num_threads(1);
-    int status =
-        library.dnnl(g->a_transposed ? 'T' : 'N', g->b_transposed ? 'T' : 'N', (int64_t)g->rows,
-                     (int64_t)g->columns, (int64_t)g->inner, 1.0f, g->a, (int64_t)g->a_stride, g->b,
-                     (int64_t)g->b_stride, beta, g->c, (int64_t)g->c_stride);
+    int status = run_dnnl(g, beta);
     if (threads != 1) library.omp_set_num_threads(threads);
     return status == 0;
   }
@@ -171,9 +227,9 @@ struct gemm gemm_part(const struct gemm *g, uint64_t row, uint64_t column, uint6
   struct gemm part = *g;
   part.rows = at_most(rows, g->rows - row);
   part.columns = at_most(columns, g->columns - column);
-  part.a += g->a_transposed ? row : row * g->a_stride;
-  part.b += g->b_transposed ? column * g->b_stride : column;
-  part.c += row * g->c_stride + column;
+  part.a = element_at(g->a, g->dtype, g->a_transposed ? row : row * g->a_stride);
+  part.b = element_at(g->b, g->dtype, g->b_transposed ? column * g->b_stride : column);
+  part.c = g->c == NULL ? NULL : g->c + row * g->c_stride + column;
   return part;
 }
 
@@ -218,7 +274,15 @@ struct gemm_tiling gemm_tile(uint64_t rows, uint64_t columns, uint32_t threads) 
   return best;
 }
 
+uint64_t gemm_tile_row(const struct gemm_tiling *t, uint32_t index) {
+  return index / t->across * t->tile_rows;
+}
+
+uint64_t gemm_tile_column(const struct gemm_tiling *t, uint32_t index) {
+  return index % t->across * t->tile_columns;
+}
+
 struct gemm gemm_tile_at(const struct gemm *g, const struct gemm_tiling *t, uint32_t index) {
-  return gemm_part(g, index / t->across * t->tile_rows, index % t->across * t->tile_columns,
-                   t->tile_rows, t->tile_columns);
+  return gemm_part(g, gemm_tile_row(t, index), gemm_tile_column(t, index), t->tile_rows,
+                   t->tile_columns);
 }

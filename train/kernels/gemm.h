@@ -15,16 +15,18 @@
 #include <memrun/memrun.h>
 
 /* c (rows, columns) = op(a) (rows, inner) . op(b) (inner, columns) (+ c where accumulate), row
- * major; op transposes where asked, so a transposed a is stored as (inner, rows). */
+ * major; op transposes where asked, so a transposed a is stored as (inner, rows). Sums are fp32. */
 struct gemm {
-  const float *a, *b;
-  float *c;
+  const void *a, *b; /* of `dtype`: MR_F32 or MR_BF16 */
+  float *c;          /* or NULL, where each part is given its place later */
+  mr_dtype dtype;
   uint64_t rows, columns, inner;
-  uint64_t a_stride, b_stride, c_stride; /* floats from row to row as stored */
+  uint64_t a_stride, b_stride, c_stride; /* elements from row to row as stored */
   bool a_transposed, b_transposed, accumulate;
 };
 
-/* Computes it on this thread. False where the library failed (out of memory). */
+/* Computes it on this thread; bf16 only after kernel_gemm_check said so. False where the library
+ * failed (out of memory). */
 bool gemm_run(const struct gemm *gemm);
 
 /* The part of `gemm` that makes c[row.., column..] of at most `rows` x `columns`. */
@@ -43,6 +45,10 @@ struct gemm_tiling {
 
 /* The tiling of a (rows, columns) result that is expected to finish first on `threads` threads. */
 struct gemm_tiling gemm_tile(uint64_t rows, uint64_t columns, uint32_t threads);
+
+/* The row and column of the result at which tile number `index` begins. */
+uint64_t gemm_tile_row(const struct gemm_tiling *tiling, uint32_t index);
+uint64_t gemm_tile_column(const struct gemm_tiling *tiling, uint32_t index);
 
 /* Tile number `index` of the product. */
 struct gemm gemm_tile_at(const struct gemm *gemm, const struct gemm_tiling *tiling, uint32_t index);

@@ -4,8 +4,12 @@
  * and a fast version (kernel_fast()) behind one table, compared in tests. The reference is the
  * specification.
  *
- * All matrices are fp32, row major, 64-byte aligned, contiguous. N = batch * seq rows, C = width, H
- * = heads, T = seq, V = vocab. `accumulate` adds to the output gradient instead of setting it.
+ * Matrices are row major, 64-byte aligned, contiguous. `void *` points to elements of the op's
+ * `dtype`, MR_F32 or MR_BF16: what passes between layers, and parameters as layers see them.
+ * Gradients of parameters, statistics and the optimizer's states are fp32, and so are arithmetic
+ * and sums: bf16 is widened where it is read and rounded to nearest, once, where it is written. N =
+ * batch * seq rows, C = width, H = heads, T = seq, V = vocab. `accumulate` adds to the output
+ * gradient instead of setting it.
  * Outputs never overlap inputs unless a comment says so. Results depend on the arguments and the
  * team's thread count alone: work is cut into tiles by shape, tiles are claimed dynamically, and
  * every reduction has a fixed order. Scratch is given by the caller (kernel_*_scratch_bytes), so
@@ -22,8 +26,8 @@
 
 #include <memrun/memrun.h>
 
-/* The type of every matrix: float. The readable reference is also compiled with double, whose
- * finite differences check the gradients. */
+/* What MR_F32 stands for: float. The readable reference is also compiled with double, whose finite
+ * differences check the gradients. */
 #ifndef KERNEL_REAL
 #define KERNEL_REAL float
 #endif
@@ -37,34 +41,40 @@ typedef KERNEL_REAL kernel_real;
 
 /* x[n,c] = wte[tokens[n],c] + wpe[n % T,c] for the tokens of the slice; other rows stay. */
 struct kernel_embed {
-  const int32_t *tokens;  /* (N), checked by the data loader */
-  const kernel_real *wte; /* (V, C) */
-  const kernel_real *wpe; /* (>= T, C) */
-  kernel_real *x;         /* (N, C) */
+  const int32_t *tokens; /* (N), checked by the data loader */
+  const void *wte;       /* (V, C) */
+  const void *wpe;       /* (>= T, C) */
+  void *x;               /* (N, C) */
   uint64_t batch, seq, width, first_word, vocab;
+  mr_dtype dtype;
 };
 /* dwte[tokens[n]] += dx[n] for the tokens of the slice (always adds: the head has written it),
  * dwpe[t] (+)= sum over batch of dx; rows of wpe from T to `positions` get 0 unless accumulate. */
 struct kernel_embed_backward {
   const int32_t *tokens;
-  const kernel_real *dx; /* (N, C) */
-  kernel_real *dwte;     /* (V, C) in place */
-  kernel_real *dwpe;     /* (positions, C), or NULL */
+  const void *dx;    /* (N, C) */
+  kernel_real *dwte; /* (V, C) in place */
+  kernel_real *dwpe; /* (positions, C), or NULL */
   uint64_t batch, seq, width, first_word, vocab, positions;
+  mr_dtype dtype;
   bool accumulate; /* of dwpe */
 };
 
 /* y = (x - mean) * rstd * gamma + beta over each row; eps 1e-5; the variance is biased. */
 struct kernel_layernorm {
-  const kernel_real *x, *gamma, *beta; /* (N, C), (C), (C) */
-  kernel_real *y, *mean, *rstd;        /* (N, C), (N), (N) */
+  const void *x, *gamma, *beta; /* (N, C), (C), (C) */
+  void *y;                      /* (N, C) */
+  kernel_real *mean, *rstd;     /* (N) */
   uint64_t rows, width;
+  mr_dtype dtype;
 };
 struct kernel_layernorm_backward {
-  const kernel_real *dy, *x, *gamma, *mean, *rstd;
-  kernel_real *dx;             /* (N, C) */
+  const void *dy, *x, *gamma;
+  const kernel_real *mean, *rstd;
+  void *dx;                    /* (N, C) */
   kernel_real *dgamma, *dbeta; /* (C) */
   uint64_t rows, width;
+  mr_dtype dtype;
   bool accumulate_dx, accumulate; /* accumulate: of dgamma and dbeta */
 };
 
@@ -73,11 +83,12 @@ struct kernel_layernorm_backward {
  * activated = gelu_tanh(y). Weights are (in, out), as Hugging Face's Conv1D keeps them.
  */
 struct kernel_linear {
-  const kernel_real *x, *w, *bias; /* (N, K), (K, M), (M) or NULL */
-  const kernel_real *residual;     /* (N, M) or NULL; may be y itself */
-  kernel_real *y;                  /* (N, M) */
-  kernel_real *activated;          /* (N, M) or NULL */
+  const void *x, *w, *bias; /* (N, K), (K, M), (M) or NULL */
+  const void *residual;     /* (N, M) or NULL; may be y itself */
+  void *y;                  /* (N, M) */
+  void *activated;          /* (N, M) or NULL */
   uint64_t rows, in, out;
+  mr_dtype dtype;
 };
 /*
  * dx (+)= dy . w^T, and where `preactivation` is not NULL dx is then multiplied by
@@ -85,18 +96,21 @@ struct kernel_linear {
  * dy; dbias (+)= column sums of dy.
  */
 struct kernel_linear_backward {
-  const kernel_real *dy, *x, *w;    /* (N, M), (N, K), (K, M) */
-  const kernel_real *preactivation; /* (N, K) or NULL; excludes accumulate_dx */
-  kernel_real *dx, *dw, *dbias;     /* (N, K), (K, M), (M) or NULL */
+  const void *dy, *x, *w;    /* (N, M), (N, K), (K, M) */
+  const void *preactivation; /* (N, K) or NULL; excludes accumulate_dx */
+  void *dx;                  /* (N, K) */
+  kernel_real *dw, *dbias;   /* (K, M), (M) or NULL */
   uint64_t rows, in, out;
+  mr_dtype dtype;
   bool accumulate_dx, accumulate; /* accumulate: of dw and dbias */
 };
 
 /* activated = gelu_tanh(x): the op that recompute clones. */
 struct kernel_gelu {
-  const kernel_real *x;
-  kernel_real *activated;
+  const void *x;
+  void *activated;
   uint64_t count;
+  mr_dtype dtype;
 };
 
 /*
@@ -105,15 +119,18 @@ struct kernel_gelu {
  * of exponentials of the scaled scores.
  */
 struct kernel_attention {
-  const kernel_real *qkv; /* (N, 3C) */
-  kernel_real *out;       /* (N, C) */
-  kernel_real *lse;       /* (batch, H, T) */
+  const void *qkv;  /* (N, 3C) */
+  void *out;        /* (N, C) */
+  kernel_real *lse; /* (batch, H, T) */
   uint64_t batch, seq, width, heads;
+  mr_dtype dtype;
 };
 struct kernel_attention_backward {
-  const kernel_real *dout, *qkv, *out, *lse;
-  kernel_real *dqkv; /* (N, 3C) */
+  const void *dout, *qkv, *out;
+  const kernel_real *lse;
+  void *dqkv; /* (N, 3C) */
   uint64_t batch, seq, width, heads;
+  mr_dtype dtype;
 };
 
 /*
@@ -125,11 +142,12 @@ struct kernel_attention_backward {
  * the target's logit, or 0 where the target lies in another slice.
  */
 struct kernel_head_logits {
-  const kernel_real *x, *wte; /* (N, C), (V, C) */
-  const int32_t *targets;     /* (N) */
-  kernel_real *logits;        /* (N, stride) */
-  kernel_real *sums;          /* (N, 3) */
+  const void *x, *wte;    /* (N, C), (V, C) */
+  const int32_t *targets; /* (N) */
+  void *logits;           /* (N, stride) */
+  kernel_real *sums;      /* (N, 3) */
   uint64_t rows, width, first_word, vocab, stride;
+  mr_dtype dtype;
 };
 #define KERNEL_HEAD_SUMS 3u
 
@@ -150,12 +168,14 @@ struct kernel_head_loss {
 /* logits become their gradients scale * (softmax - onehot), in place; dx (+)= logits . wte; dwte
  * (+)= logits^T . x. */
 struct kernel_head_gradient {
-  const kernel_real *x, *wte; /* (N, C), (V, C) */
+  const void *x, *wte;        /* (N, C), (V, C) */
   const int32_t *targets;     /* (N) */
   const kernel_real *softmax; /* (N, 2) */
-  kernel_real *logits;        /* (N, stride) */
-  kernel_real *dx, *dwte;     /* (N, C), (V, C) */
+  void *logits;               /* (N, stride) */
+  void *dx;                   /* (N, C) */
+  kernel_real *dwte;          /* (V, C) */
   uint64_t rows, width, first_word, vocab, stride;
+  mr_dtype dtype;
   double scale;
   bool accumulate_dx, accumulate; /* accumulate: of dwte */
 };
@@ -176,6 +196,7 @@ struct kernel_adamw {
   kernel_real *p;       /* range of the parameter, in place */
   const kernel_real *g; /* the same range of the gradient */
   kernel_real *m, *v;   /* in place */
+  uint16_t *working;    /* range of the copy in bf16 that layers read, set to p; or NULL */
   uint64_t count;
   const kernel_real *grad_scale; /* (1), or NULL for 1 */
   float lr, beta1, beta2, eps, weight_decay;
@@ -204,7 +225,7 @@ struct kernel_table {
                                   void *scratch);
   mr_status (*head_logits)(struct mr_team *, const struct kernel_head_logits *, void *scratch);
   mr_status (*head_loss)(struct mr_team *, const struct kernel_head_loss *, void *scratch);
-  mr_status (*head_gradient)(struct mr_team *, const struct kernel_head_gradient *);
+  mr_status (*head_gradient)(struct mr_team *, const struct kernel_head_gradient *, void *scratch);
   mr_status (*sum_squares)(struct mr_team *, const struct kernel_sum_squares *, void *scratch);
   mr_status (*adamw)(struct mr_team *, const struct kernel_adamw *);
 };
@@ -212,18 +233,21 @@ struct kernel_table {
 const struct kernel_table *kernel_reference(void);
 const struct kernel_table *kernel_fast(void);
 
-/* Scratch for both tables, by shape and thread count. */
+/* Scratch for both tables, by shape, type of the elements and thread count. */
 uint64_t kernel_embed_backward_scratch_bytes(uint64_t rows, uint64_t width, uint32_t threads);
 uint64_t kernel_layernorm_backward_scratch_bytes(uint64_t rows, uint64_t width, uint32_t threads);
-uint64_t kernel_linear_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out, uint32_t threads);
-uint64_t kernel_linear_backward_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out,
+uint64_t kernel_linear_scratch_bytes(uint64_t rows, uint64_t out, mr_dtype dtype, uint32_t threads);
+uint64_t kernel_linear_backward_scratch_bytes(uint64_t rows, uint64_t in, mr_dtype dtype,
                                               uint32_t threads);
-uint64_t kernel_attention_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t width,
-                                        uint64_t heads, uint32_t threads);
-uint64_t kernel_attention_backward_scratch_bytes(uint64_t batch, uint64_t seq, uint64_t width,
-                                                 uint64_t heads, uint32_t threads);
-uint64_t kernel_head_logits_scratch_bytes(uint64_t rows, uint64_t vocab, uint32_t threads);
+uint64_t kernel_attention_scratch_bytes(uint64_t seq, uint64_t head_width, mr_dtype dtype,
+                                        uint32_t threads);
+uint64_t kernel_attention_backward_scratch_bytes(uint64_t seq, uint64_t head_width, mr_dtype dtype,
+                                                 uint32_t threads);
+uint64_t kernel_head_logits_scratch_bytes(uint64_t rows, uint64_t vocab, mr_dtype dtype,
+                                          uint32_t threads);
 uint64_t kernel_head_loss_scratch_bytes(uint64_t rows);
+uint64_t kernel_head_gradient_scratch_bytes(uint64_t rows, uint64_t width, mr_dtype dtype,
+                                            uint32_t threads);
 uint64_t kernel_sum_squares_scratch_bytes(uint64_t count, uint32_t threads);
 
 /* Elements from row to row of a slice's logits. */
@@ -237,6 +261,12 @@ uint64_t kernel_head_stride(uint64_t vocab);
  * the Debian package that provides it.
  */
 MR_CHECK_RESULT mr_status kernel_gemm_open(const char *choice);
+
+/*
+ * Whether the library that kernel_gemm_open took multiplies matrices of `dtype` on this processor.
+ * MR_UNSUPPORTED, in one line, where it cannot; a warning where it can, but not fast.
+ */
+MR_CHECK_RESULT mr_status kernel_gemm_check(mr_dtype dtype);
 
 /* "dnnl 2.6.3", "openblas 0.3.21 SkylakeX"; NULL before kernel_gemm_open. */
 const char *kernel_gemm_name(void);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "train/kernels/vector.h"
+#include "train/kernels/bf16.h"
 
 #define FORWARD_ROWS 32u
 
@@ -27,10 +27,10 @@ static void forward_task(void *context, uint32_t task, uint32_t thread) {
   const struct kernel_layernorm *op = f->op;
   uint64_t first = (uint64_t)task * FORWARD_ROWS, end = fast_min(op->rows, first + FORWARD_ROWS);
   for (uint64_t n = first; n < end; n++) {
-    struct vector_layernorm row = {.x = op->x + n * op->width,
+    struct vector_layernorm row = {.x = element_at(op->x, op->dtype, n * op->width),
                                    .gamma = op->gamma,
                                    .beta = op->beta,
-                                   .y = op->y + n * op->width,
+                                   .y = element_place(op->y, op->dtype, n * op->width),
                                    .mean = op->mean + n,
                                    .rstd = op->rstd + n};
     f->vector->layernorm(&row, op->width);
@@ -38,7 +38,7 @@ static void forward_task(void *context, uint32_t task, uint32_t thread) {
 }
 
 mr_status fast_layernorm(struct mr_team *team, const struct kernel_layernorm *op) {
-  struct forward f = {.op = op, .vector = vector_best()};
+  struct forward f = {.op = op, .vector = vector_best(op->dtype)};
   mr_team_run(team, (uint32_t)fast_divide_up(op->rows, FORWARD_ROWS), forward_task, &f);
   return MR_OK;
 }
@@ -64,12 +64,13 @@ static void backward_task(void *context, uint32_t task, uint32_t thread) {
   memset(sums, 0, 2 * b->stride * sizeof(float));
   uint64_t first = task * b->block_rows, end = fast_min(op->rows, first + b->block_rows);
   for (uint64_t n = first; n < end; n++) {
-    struct vector_layernorm_backward row = {.dy = op->dy + n * op->width,
-                                            .x = op->x + n * op->width,
+    uint64_t at = n * op->width;
+    struct vector_layernorm_backward row = {.dy = element_at(op->dy, op->dtype, at),
+                                            .x = element_at(op->x, op->dtype, at),
                                             .gamma = op->gamma,
                                             .mean = op->mean[n],
                                             .rstd = op->rstd[n],
-                                            .dx = op->dx + n * op->width,
+                                            .dx = element_place(op->dx, op->dtype, at),
                                             .dgamma = sums,
                                             .dbeta = sums + b->stride,
                                             .accumulate_dx = op->accumulate_dx};
@@ -81,19 +82,20 @@ static void sum_task(void *context, uint32_t task, uint32_t thread) {
   (void)thread;
   const struct backward *b = context;
   const struct kernel_layernorm_backward *op = b->op;
+  const struct vector_table *vector = vector_best(MR_F32);
   uint64_t column = (uint64_t)task * SUM_COLUMNS,
            columns = fast_min(SUM_COLUMNS, op->width - column);
-  b->vector->column_sums(op->dgamma + column, b->sums + column, 2 * b->stride, b->blocks, columns,
-                         op->accumulate);
-  b->vector->column_sums(op->dbeta + column, b->sums + b->stride + column, 2 * b->stride, b->blocks,
-                         columns, op->accumulate);
+  vector->column_sums(op->dgamma + column, b->sums + column, 2 * b->stride, b->blocks, columns,
+                      op->accumulate);
+  vector->column_sums(op->dbeta + column, b->sums + b->stride + column, 2 * b->stride, b->blocks,
+                      columns, op->accumulate);
 }
 
 mr_status fast_layernorm_backward(struct mr_team *team, const struct kernel_layernorm_backward *op,
                                   void *scratch) {
   uint64_t block_rows = rows_of_block(op->rows);
   struct backward b = {.op = op,
-                       .vector = vector_best(),
+                       .vector = vector_best(op->dtype),
                        .block_rows = block_rows,
                        .blocks = fast_divide_up(op->rows, block_rows),
                        .stride = fast_round_up(op->width, 16),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vector leaves, written once with the compiler's vector types of sixteen floats and compiled
- * for each instruction set with VECTOR_TABLE naming the table (see CMakeLists.txt). A loop takes
- * full vectors and a zero-padded tail through the same statements, so an element's bits do not
- * depend on its place.
+ * for each instruction set and type of elements, with VECTOR_TABLE naming the table and VECTOR_BF16
+ * saying whether elements are bf16 (see CMakeLists.txt). A loop takes full vectors and a
+ * zero-padded tail through the same statements, so an element's bits do not depend on its place.
  */
 #include "train/kernels/vector.h"
 
@@ -23,6 +23,9 @@ typedef int32_t ivec __attribute__((vector_size(64)));
 typedef float vec_memory __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float half_vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double dvec __attribute__((vector_size(64)));
+typedef uint32_t uvec __attribute__((vector_size(64)));
+typedef uint16_t bf16_vec __attribute__((vector_size(32)));
+typedef uint16_t bf16_memory __attribute__((vector_size(32), aligned(2), may_alias));
 
 #define LEAF static inline __attribute__((always_inline))
 
@@ -65,6 +68,56 @@ LEAF vec splat(float x) {
 LEAF vec pick(ivec mask, vec yes, vec no) {
   return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
 }
+
+/* As bf16_round; in whole numbers, so that every instruction set gives the same bits. */
+LEAF bf16_vec bf16_of(vec x) {
+  uvec bits = (uvec)x, rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  uvec quiet = bits >> 16 | 0x40u;
+  return __builtin_convertvector((uvec)pick(x != x, (vec)quiet, (vec)rounded), bf16_vec);
+}
+
+static __attribute__((noinline)) void store_bf16_tail(uint16_t *p, bf16_vec x, size_t lanes) {
+  uint16_t padded[LANES];
+  *(bf16_memory *)padded = x;
+  memcpy(p, padded, lanes * sizeof *p);
+}
+
+LEAF void store_bf16(uint16_t *p, vec x, size_t lanes) {
+  if (lanes == LANES) {
+    *(bf16_memory *)p = bf16_of(x);
+  } else {
+    store_bf16_tail(p, bf16_of(x), lanes);
+  }
+}
+
+#if VECTOR_BF16
+typedef uint16_t element;
+
+static __attribute__((noinline)) bf16_vec load_bf16_tail(const uint16_t *p, size_t lanes) {
+  uint16_t padded[LANES] = {0};
+  memcpy(padded, p, lanes * sizeof *p);
+  return *(const bf16_memory *)padded;
+}
+
+LEAF vec get(const element *p, size_t lanes) {
+  bf16_vec x = lanes == LANES ? (bf16_vec) * (const bf16_memory *)p : load_bf16_tail(p, lanes);
+  return (vec)(__builtin_convertvector(x, uvec) << 16);
+}
+
+LEAF void put(element *p, vec x, size_t lanes) {
+  store_bf16(p, x, lanes);
+}
+#else
+typedef float element;
+
+LEAF vec get(const element *p, size_t lanes) {
+  return load(p, lanes);
+}
+
+LEAF void put(element *p, vec x, size_t lanes) {
+  store(p, x, lanes);
+}
+#endif
 
 /* a < b ? a : b and a > b ? a : b in each lane; compilers do not find AVX-512's instruction for it.
  */
@@ -134,10 +187,36 @@ LEAF vec vec_exp(vec x) {
   return (vec)((ivec)y + ((ivec)shifted << 23));
 }
 
-static void add(float *y, const float *a, const float *b, size_t count) {
+static void add(void *sums, const void *left, const void *right, size_t count) {
+  element *y = sums;
+  const element *a = left, *b = right;
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    store(y + i, load(a + i, lanes) + load(b + i, lanes), lanes);
+    put(y + i, get(a + i, lanes) + get(b + i, lanes), lanes);
+  }
+}
+
+static void accumulate(float *y, const void *addends, size_t count) {
+  const element *x = addends;
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    store(y + i, load(y + i, lanes) + get(x + i, lanes), lanes);
+  }
+}
+
+static void widen(float *y, const void *elements, size_t count) {
+  const element *x = elements;
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    store(y + i, get(x + i, lanes), lanes);
+  }
+}
+
+static void round_row(void *elements, const float *x, size_t count) {
+  element *y = elements;
+  for (size_t i = 0; i < count; i += LANES) {
+    size_t lanes = part(count, i);
+    put(y + i, load(x + i, lanes), lanes);
   }
 }
 
@@ -148,30 +227,32 @@ static void scale(float *y, float factor, size_t count) {
   }
 }
 
-static float dot(const float *a, const float *b, size_t count) {
+static float dot(const void *left, const void *right, size_t count) {
+  const element *a = left, *b = right;
   vec sum = {0};
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    sum += load(a + i, lanes) * load(b + i, lanes);
+    sum += get(a + i, lanes) * get(b + i, lanes);
   }
   return sum_lanes(sum);
 }
 
-static void column_sums(float *sums, const float *x, size_t stride, size_t rows, size_t columns,
-                        bool accumulate) {
-  if (!accumulate) memset(sums, 0, columns * sizeof(float));
+static void column_sums(float *sums, const void *matrix, size_t stride, size_t rows, size_t columns,
+                        bool add_to) {
+  const element *x = matrix;
+  if (!add_to) memset(sums, 0, columns * sizeof(float));
   size_t r = 0;
   for (; r + 4 <= rows; r += 4) {
-    const float *row = x + r * stride;
+    const element *row = x + r * stride;
     for (size_t i = 0; i < columns; i += LANES) {
       size_t lanes = part(columns, i);
-      vec pair0 = load(row + i, lanes) + load(row + stride + i, lanes);
-      vec pair1 = load(row + 2 * stride + i, lanes) + load(row + 3 * stride + i, lanes);
+      vec pair0 = get(row + i, lanes) + get(row + stride + i, lanes);
+      vec pair1 = get(row + 2 * stride + i, lanes) + get(row + 3 * stride + i, lanes);
       store(sums + i, load(sums + i, lanes) + (pair0 + pair1), lanes);
     }
   }
   for (; r < rows; r++) {
-    add(sums, sums, x + r * stride, columns);
+    accumulate(sums, x + r * stride, columns);
   }
 }
 
@@ -198,34 +279,38 @@ static double sum_squares(const float *x, size_t count) {
 }
 
 static void layernorm(const struct vector_layernorm *row, size_t width) {
+  const element *x = row->x, *gamma = row->gamma, *beta = row->beta;
+  element *y = row->y;
   vec sum = {0}, squares = {0};
   for (size_t i = 0; i < width; i += LANES) {
-    sum += load(row->x + i, part(width, i));
+    sum += get(x + i, part(width, i));
   }
   float mean = sum_lanes(sum) / (float)width;
   for (size_t i = 0; i < width; i += LANES) {
     size_t lanes = part(width, i);
-    vec d = load(row->x + i, lanes) - mean;
+    vec d = get(x + i, lanes) - mean;
     d = (vec)((ivec)d & first_lanes(lanes));
     squares += d * d;
   }
   float rstd = 1.0f / sqrtf(sum_lanes(squares) / (float)width + 1e-5f);
   for (size_t i = 0; i < width; i += LANES) {
     size_t lanes = part(width, i);
-    vec normal = (load(row->x + i, lanes) - mean) * rstd;
-    store(row->y + i, normal * load(row->gamma + i, lanes) + load(row->beta + i, lanes), lanes);
+    vec normal = (get(x + i, lanes) - mean) * rstd;
+    put(y + i, normal * get(gamma + i, lanes) + get(beta + i, lanes), lanes);
   }
   *row->mean = mean;
   *row->rstd = rstd;
 }
 
 static void layernorm_backward(const struct vector_layernorm_backward *row, size_t width) {
+  const element *x = row->x, *gamma = row->gamma, *gradient = row->dy;
+  element *result = row->dx;
   vec sum = {0}, sum_normal = {0};
   float mean = row->mean, rstd = row->rstd;
   for (size_t i = 0; i < width; i += LANES) {
     size_t lanes = part(width, i);
-    vec dy = load(row->dy + i, lanes), normal = (load(row->x + i, lanes) - mean) * rstd;
-    vec scaled = dy * load(row->gamma + i, lanes);
+    vec dy = get(gradient + i, lanes), normal = (get(x + i, lanes) - mean) * rstd;
+    vec scaled = dy * get(gamma + i, lanes);
     sum += scaled;
     sum_normal += scaled * normal; /* padded lanes: dy is 0 */
     store(row->dgamma + i, load(row->dgamma + i, lanes) + dy * normal, lanes);
@@ -235,11 +320,11 @@ static void layernorm_backward(const struct vector_layernorm_backward *row, size
         average_normal = sum_lanes(sum_normal) / (float)width;
   for (size_t i = 0; i < width; i += LANES) {
     size_t lanes = part(width, i);
-    vec normal = (load(row->x + i, lanes) - mean) * rstd;
-    vec scaled = load(row->dy + i, lanes) * load(row->gamma + i, lanes);
+    vec normal = (get(x + i, lanes) - mean) * rstd;
+    vec scaled = get(gradient + i, lanes) * get(gamma + i, lanes);
     vec dx = (scaled - average - normal * average_normal) * rstd;
-    if (row->accumulate_dx) dx += load(row->dx + i, lanes);
-    store(row->dx + i, dx, lanes);
+    if (row->accumulate_dx) dx += get(result + i, lanes);
+    put(result + i, dx, lanes);
   }
 }
 
@@ -260,18 +345,21 @@ LEAF vec gelu_inside(vec x) {
   return smaller(larger(x, splat(-GELU_END)), splat(GELU_END));
 }
 
-static void gelu(float *y, const float *x, size_t count) {
+static void gelu(void *activated, const void *preactivation, size_t count) {
+  element *y = activated;
+  const element *x = preactivation;
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    vec value = load(x + i, lanes);
-    store(y + i, value / (1.0f + gelu_exponential(gelu_inside(value))), lanes);
+    vec value = get(x + i, lanes);
+    put(y + i, value / (1.0f + gelu_exponential(gelu_inside(value))), lanes);
   }
 }
 
-static void gelu_backward(float *dx, const float *x, size_t count) {
+static void gelu_backward(float *dx, const void *preactivation, size_t count) {
+  const element *x = preactivation;
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    vec inside = gelu_inside(load(x + i, lanes));
+    vec inside = gelu_inside(get(x + i, lanes));
     vec e = gelu_exponential(inside);
     vec sigmoid = 1.0f / (1.0f + e);
     vec slope = TWO_U_1 + 3.0f * TWO_U_3 * (inside * inside);
@@ -313,26 +401,28 @@ static void attention_backward_row(float *scores, float *dp, const struct vector
   memset(dp + row->valid, 0, (row->count - row->valid) * sizeof(float));
 }
 
-static float sum_of_exponentials(const float *x, size_t count, float *largest_out) {
-  vec top = splat(x[0]);
+static float sum_of_exponentials(const void *row, size_t count, float *largest_out) {
+  const element *x = row;
+  vec top = splat(get(x, part(count, 0))[0]);
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    top = larger(top, pick(first_lanes(lanes), load(x + i, lanes), top));
+    top = larger(top, pick(first_lanes(lanes), get(x + i, lanes), top));
   }
   float largest = largest_lane(top);
   vec sum = {0};
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    sum += (vec)((ivec)vec_exp(load(x + i, lanes) - largest) & first_lanes(lanes));
+    sum += (vec)((ivec)vec_exp(get(x + i, lanes) - largest) & first_lanes(lanes));
   }
   *largest_out = largest;
   return sum_lanes(sum);
 }
 
-static void softmax_scaled(float *x, size_t count, float lse, float factor) {
+static void softmax_scaled(void *row, size_t count, float lse, float factor) {
+  element *x = row;
   for (size_t i = 0; i < count; i += LANES) {
     size_t lanes = part(count, i);
-    store(x + i, vec_exp(load(x + i, lanes) - lse) * factor, lanes);
+    put(x + i, vec_exp(get(x + i, lanes) - lse) * factor, lanes);
   }
 }
 
@@ -400,12 +490,16 @@ static void adamw(const struct vector_adamw *a) {
     store(a->m + i, m, lanes);
     store(a->v + i, v, lanes);
     store(a->p + i, p, lanes);
+    if (a->working != NULL) store_bf16(a->working + i, p, lanes);
   }
 }
 
 const struct vector_table VECTOR_TABLE = {
     .name = VECTOR_NAME,
     .add = add,
+    .accumulate = accumulate,
+    .widen = widen,
+    .round = round_row,
     .scale = scale,
     .dot = dot,
     .column_sums = column_sums,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vector arithmetic of the fast kernels: leaves over one row or one range, in vectors of
- * sixteen floats. vector.c is compiled once for each instruction set (plain, AVX2, AVX-512) and the
- * widest that the processor has is chosen at run time, so one binary runs everywhere. Reductions
- * keep sixteen lanes and a fixed tree whatever the instruction set; an element-wise function gives
- * an element the same bits wherever it stands in a range. Pointers need no more than float's
+ * sixteen floats. vector.c is compiled once for each instruction set (plain, AVX2, AVX-512) and
+ * type of elements, and the widest set that the processor has is chosen at run time, so one binary
+ * runs everywhere. `void *` points to elements: floats, or bf16, which are widened as they are
+ * loaded and rounded as they are stored, with the same arithmetic in between. Reductions keep
+ * sixteen lanes and a fixed tree whatever the instruction set; an element-wise function gives an
+ * element the same bits wherever it stands in a range. Pointers need no more than their type's
  * alignment, and lengths may be anything.
  */
 #ifndef MEMRUN_TRAIN_KERNELS_VECTOR_H
@@ -14,15 +16,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <memrun/memrun.h>
+
 struct vector_layernorm {
-  const float *x, *gamma, *beta;
-  float *y, *mean, *rstd; /* mean and rstd: one each */
+  const void *x, *gamma, *beta;
+  void *y;
+  float *mean, *rstd; /* one each */
 };
 
 struct vector_layernorm_backward {
-  const float *dy, *x, *gamma;
+  const void *dy, *x, *gamma;
   float mean, rstd;
-  float *dx, *dgamma, *dbeta; /* dgamma and dbeta are added to */
+  void *dx;
+  float *dgamma, *dbeta; /* added to */
   bool accumulate_dx;
 };
 
@@ -35,6 +41,7 @@ struct vector_attention_row {
 struct vector_adamw {
   float *p, *m, *v;
   const float *g;
+  uint16_t *working; /* p in bf16, or NULL */
   size_t count;
   float grad_scale, beta1, beta2, eps;
   float step_size;          /* lr */
@@ -45,18 +52,23 @@ struct vector_adamw {
 struct vector_table {
   const char *name;
   /* y = a + b; any of them may be the same range. */
-  void (*add)(float *y, const float *a, const float *b, size_t count);
+  void (*add)(void *y, const void *a, const void *b, size_t count);
+  /* y += x */
+  void (*accumulate)(float *y, const void *x, size_t count);
+  /* y = x, of the other type; a rounded row may begin where the wide one does. */
+  void (*widen)(float *y, const void *x, size_t count);
+  void (*round)(void *y, const float *x, size_t count);
   void (*scale)(float *y, float factor, size_t count);
-  float (*dot)(const float *a, const float *b, size_t count);
+  float (*dot)(const void *a, const void *b, size_t count);
   /* sums[c] (+)= sum over rows of x[r * stride + c] */
-  void (*column_sums)(float *sums, const float *x, size_t stride, size_t rows, size_t columns,
+  void (*column_sums)(float *sums, const void *x, size_t stride, size_t rows, size_t columns,
                       bool accumulate);
   double (*sum_squares)(const float *x, size_t count);
   void (*layernorm)(const struct vector_layernorm *row, size_t width);
   void (*layernorm_backward)(const struct vector_layernorm_backward *row, size_t width);
   /* y = gelu_tanh(x); dx *= gelu_tanh'(x) */
-  void (*gelu)(float *y, const float *x, size_t count);
-  void (*gelu_backward)(float *dx, const float *x, size_t count);
+  void (*gelu)(void *y, const void *x, size_t count);
+  void (*gelu_backward)(float *dx, const void *x, size_t count);
   /*
    * From raw scores to exp(scale * (score - largest)), future ones to 0; returns the sum of them
    * and writes their scaled logsumexp.
@@ -68,16 +80,16 @@ struct vector_table {
   void (*attention_backward_row)(float *scores, float *dp, const struct vector_attention_row *row,
                                  float lse, float delta);
   /* Returns the sum of exp(x - largest) and writes the largest. */
-  float (*sum_of_exponentials)(const float *x, size_t count, float *largest_out);
+  float (*sum_of_exponentials)(const void *x, size_t count, float *largest_out);
   /* x = scale * exp(x - lse) */
-  void (*softmax_scaled)(float *x, size_t count, float lse, float scale);
+  void (*softmax_scaled)(void *x, size_t count, float lse, float scale);
   void (*adamw)(const struct vector_adamw *range);
 };
 
-/* The widest table that this processor runs. Any thread. */
-const struct vector_table *vector_best(void);
+/* The widest table that this processor runs, for elements of MR_F32 or MR_BF16. Any thread. */
+const struct vector_table *vector_best(mr_dtype dtype);
 
 /* The tables by instruction set, for tests: NULL where index is past the last that runs here. */
-const struct vector_table *vector_at(unsigned index);
+const struct vector_table *vector_at(mr_dtype dtype, unsigned index);
 
 #endif
