@@ -414,6 +414,10 @@ void mr_store_destroy(struct mr_store *store) {
   }
 }
 
+uint64_t mr_store_moved_bytes(const struct mr_store *store) {
+  return store == NULL ? 0 : atomic_load(&store->read_bytes) + atomic_load(&store->written_bytes);
+}
+
 void mr_store_get_stats(const struct mr_store *store, struct mr_store_stats *stats_out) {
   bool direct_io = true;
   for (uint32_t i = 0; i < store->lane_count; i++) {

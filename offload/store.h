@@ -173,6 +173,8 @@ struct mr_store_stats {
   bool direct_io; /* O_DIRECT on every path */
 };
 void mr_store_get_stats(const struct mr_store *store, struct mr_store_stats *stats_out);
+/* Read and written since creation; 0 without a store. Any thread. */
+uint64_t mr_store_moved_bytes(const struct mr_store *store);
 
 /* What a path can do in its faster mode, measured with `bytes` of throw-away data at most. */
 struct mr_store_rates {
@@ -181,6 +183,9 @@ struct mr_store_rates {
   double mixed_bytes_per_second; /* both directions together, summed */
   mr_store_mode mode;
   double path_weights[MR_MAX_NVME_PATHS]; /* relative speeds, for mr_store_options */
+  /* What a byte costs a team of threads that computes meanwhile; 0: nothing, or not known. The
+   * store's own probe leaves it alone. */
+  double op_seconds_per_byte;
 };
 MR_CHECK_RESULT mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
                                          struct mr_store_rates *rates_out);

@@ -11,6 +11,13 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
   return latency_seconds + (double)bytes / rate->bytes_per_second;
 }
 
+/* Even the busiest drive leaves ops as much of their speed. */
+#define LEAST_PACE 0.25
+
+double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second) {
+  return fmax(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
+}
+
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
   return mr_books_most(&draft->usage, from, to) + pages <= draft->limit_pages;
 }

@@ -96,6 +96,9 @@ static inline bool mr_link_overlaps(mr_link link) {
  * latency holds up nobody but who waits for them. */
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
 
+/* How fast ops run, as a part of their speed alone, while NVMe moves so many bytes a second. */
+double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second);
+
 /* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
  * first that writes without reading; of others that last, none (UINT32_MAX). Counted from the
  * tensor's first access. */

@@ -104,7 +104,8 @@ struct mr_plan_problem {
   double bind_seconds_per_move; /* bringing pages that lie side by side to the instance that an
                                    instruction begins */
   double pace_beside_copy;      /* of ops, while a copy between device and host runs: 1 as alone */
-  double pace_beside_nvme;      /* of ops, while NVMe is read or written */
+  double nvme_op_seconds_per_byte; /* lost by ops to a byte that NVMe moves while they run: who
+                                      moves it takes up processors and memory too */
   uint64_t
       budget_bytes[MR_TIER_COUNT]; /* 0 for a tier that may not be used; UINT64_MAX: no limit */
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */

@@ -398,10 +398,20 @@ static double nvme_pace(const struct sweep *sweep) {
   return mixed < both ? mixed / both : 1.0;
 }
 
+/* How fast ops go beside the NVMe moves under way, which go at `pace`. */
+static double op_pace(const struct sweep *sweep, double pace) {
+  const struct mr_plan_problem *problem = sweep->draft->problem;
+  double moving = 0;
+  moving += sweep->fetch[1].busy ? problem->link[MR_LINK_NVME_READ].bytes_per_second : 0;
+  moving += sweep->evict[1].busy ? problem->link[MR_LINK_NVME_WRITE].bytes_per_second : 0;
+  return mr_plan_pace_beside_nvme(problem, pace * moving);
+}
+
 /* Lets time pass until the first thing in flight is over. */
 static void advance(struct sweep *sweep) {
   double pace = nvme_pace(sweep);
-  double pass = sweep->running ? sweep->op_remaining_seconds : -1.0;
+  double ops = op_pace(sweep, pace);
+  double pass = sweep->running ? sweep->op_remaining_seconds / ops : -1.0;
   for (uint32_t i = 0; i < 2; i++) {
     double speed = i == 0 ? 1.0 : pace;
     double fetch = sweep->fetch[i].remaining_seconds / speed;
@@ -430,7 +440,7 @@ static void advance(struct sweep *sweep) {
       evict->count--;
     }
   }
-  if (sweep->running && (sweep->op_remaining_seconds -= pass) <= 1e-12) {
+  if (sweep->running && (sweep->op_remaining_seconds -= pass * ops) <= 1e-12) {
     finish_op(sweep);
   }
 }

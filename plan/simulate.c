@@ -102,17 +102,22 @@ static bool busy(const struct player *player, uint32_t queue) {
   return player->started[queue] > player->passed[queue];
 }
 
-/* Ops share processors and memory with whoever moves bytes. */
-static double compute_pace(const struct player *player) {
+/* Bytes a second that a link moves now. */
+static double moving_bytes_per_second(const struct player *player, mr_link link,
+                                      const double *paces) {
+  uint32_t queue = MR_QUEUE_OF(link);
+  return busy(player, queue) ? paces[queue] * player->problem->link[link].bytes_per_second : 0;
+}
+
+/* Ops share processors and memory with whoever moves bytes. The links' paces are known. */
+static double compute_pace(const struct player *player, const double *paces) {
   const struct mr_plan_problem *problem = player->problem;
-  double pace = 1;
+  double moving = moving_bytes_per_second(player, MR_LINK_NVME_READ, paces) +
+                  moving_bytes_per_second(player, MR_LINK_NVME_WRITE, paces);
+  double pace = mr_plan_pace_beside_nvme(problem, moving);
   if (problem->pace_beside_copy > 0 && (busy(player, MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) ||
                                         busy(player, MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE)))) {
     pace *= fmin(problem->pace_beside_copy, 1);
-  }
-  if (problem->pace_beside_nvme > 0 && (busy(player, MR_QUEUE_OF(MR_LINK_NVME_READ)) ||
-                                        busy(player, MR_QUEUE_OF(MR_LINK_NVME_WRITE)))) {
-    pace *= fmin(problem->pace_beside_nvme, 1);
   }
   return pace;
 }
@@ -156,7 +161,7 @@ static void share_drive(const struct player *player, double *read_out, double *w
 /* The parts of their own rates at which queues work now. */
 static void find_paces(const struct player *player, double *paces) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    paces[q] = q == MR_QUEUE_COMPUTE ? compute_pace(player) : 1;
+    paces[q] = 1;
   }
   uint32_t read = MR_QUEUE_OF(MR_LINK_NVME_READ);
   uint32_t write = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
@@ -166,6 +171,7 @@ static void find_paces(const struct player *player, double *paces) {
     paces[read] /= player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
     paces[write] /= player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
   }
+  paces[MR_QUEUE_COMPUTE] = compute_pace(player, paces);
 }
 
 /* How long after its bytes have passed the move that passes is finished: what goes before its bytes

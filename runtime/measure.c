@@ -256,7 +256,6 @@ mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {
     profile->bytes_per_second = memory_rate(team, &device, &host);
     profile->flops_per_second = arithmetic_rate(team, device.data);
     profile->pace_beside_copy = fair_pace(threads);
-    profile->pace_beside_nvme = 1;
     status = bind_rate(team, &profile->bind_seconds_per_move);
   }
   mr_team_destroy(team);

@@ -41,6 +41,5 @@ mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerato
   /* Pages are mapped once, and copies have engines of their own. */
   profile->bind_seconds_per_move = LEAST_SECONDS;
   profile->pace_beside_copy = 1;
-  profile->pace_beside_nvme = 1;
   return MR_OK;
 }

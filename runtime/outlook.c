@@ -21,30 +21,39 @@
 #define MACHINE_WEIGHT 0.5
 /* Links that are busy for less than this part of compute's time do not show what they cost it. */
 #define LEAST_BESIDE 0.05
-#define SLOWEST_PACE 0.3
-#define LEAST_MOVES  100u
+/* The most that is believed of what links cost: ops go on, if slowly, and a byte is not worth more
+ * than 1 s for a GB. */
+#define SLOWEST_PACE          0.3
+#define MOST_SECONDS_PER_BYTE 1e-9
+#define LEAST_MOVES           100u
 
 mr_status mr_outlook_init(struct mr_run *run) {
   uint64_t samples = (uint64_t)MR_LESSON_STEPS * run->layout->program->op_count;
   float *op_seconds = mr_allocate(samples, sizeof *op_seconds);
-  if (op_seconds == NULL) {
+  float *op_bytes = mr_allocate(samples, sizeof *op_bytes);
+  if (op_seconds == NULL || op_bytes == NULL) {
+    free(op_seconds);
+    free(op_bytes);
     return MR_NO_MEMORY;
   }
   mr_outlook_fini(run);
   run->outlook.op_seconds = op_seconds;
+  run->outlook.op_bytes = op_bytes;
   return MR_OK;
 }
 
 void mr_outlook_fini(struct mr_run *run) {
   free(run->outlook.op_seconds);
+  free(run->outlook.op_bytes);
   run->outlook = (struct mr_outlook){0};
 }
 
-void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded) {
+void mr_outlook_record_op(struct mr_run *run, mr_op_id op, const struct mr_op_sample *sample) {
   struct mr_outlook *outlook = &run->outlook;
   uint64_t row = outlook->lesson_count % MR_LESSON_STEPS;
-  outlook->op_seconds[row * run->layout->program->op_count + op] =
-      (float)(crowded ? -seconds : seconds);
+  uint64_t at = row * run->layout->program->op_count + op;
+  outlook->op_seconds[at] = (float)(sample->crowded ? -sample->seconds : sample->seconds);
+  outlook->op_bytes[at] = (float)sample->nvme_bytes;
 }
 
 static void look_at_load(struct mr_outlook *outlook) {
@@ -145,21 +154,37 @@ static void merge(double *value, double now, double weight) {
   *value = (1 - weight) * *value + weight * now;
 }
 
-/* What an op took in typical steps, when no link was busy beside it or, `crowded`, when one was; 0
- * where it never ran so. */
-static double op_seconds(const struct mr_run *run, const struct typical *typical, mr_op_id op,
-                         bool crowded) {
-  uint32_t op_count = run->layout->program->op_count;
-  double sum = 0;
-  uint32_t samples = 0;
+/* What an op showed in typical steps; means, 0 where it never ran so. */
+struct typical_op {
+  double alone_seconds; /* when no link was busy beside it */
+  double crowded_seconds;
+  double crowded_bytes; /* that NVMe moved then */
+  double crowded_share; /* of the steps */
+};
+
+static void find_typical_op(const struct mr_run *run, const struct typical *typical, mr_op_id op,
+                            struct typical_op *found_out) {
+  const struct mr_outlook *outlook = &run->outlook;
+  struct typical_op found = {0};
+  uint32_t alone = 0;
+  uint32_t crowded = 0;
   for (uint32_t i = 0; i < typical->count; i++) {
-    float seconds = run->outlook.op_seconds[(uint64_t)typical->rows[i] * op_count + op];
-    if (crowded ? seconds < 0 : seconds > 0) {
-      sum += fabs((double)seconds);
-      samples++;
+    uint64_t at = (uint64_t)typical->rows[i] * run->layout->program->op_count + op;
+    double seconds = (double)outlook->op_seconds[at];
+    if (seconds < 0) {
+      found.crowded_seconds -= seconds;
+      found.crowded_bytes += (double)outlook->op_bytes[at];
+      crowded++;
+    } else if (seconds > 0) {
+      found.alone_seconds += seconds;
+      alone++;
     }
   }
-  return samples == 0 ? 0 : sum / samples;
+  found.alone_seconds /= fmax(alone, 1);
+  found.crowded_seconds /= fmax(crowded, 1);
+  found.crowded_bytes /= fmax(crowded, 1);
+  found.crowded_share = crowded / fmax(typical->count, 1);
+  *found_out = found;
 }
 
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {
@@ -177,48 +202,99 @@ double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_o
   return typical.count == 0 ? 0 : typical.sums.seconds / typical.count;
 }
 
+/* What a run teaches. */
+struct learned {
+  struct mr_profile *profile;
+  struct mr_store_rates *nvme;
+  double weight; /* of the new */
+};
+
 /* Ops that ran beside no busy link teach what they take alone. One that never did teaches only
  * where nothing is known of its kind, less what the links' presence should have cost it. */
-static mr_status learn_ops(const struct mr_run *run, const struct typical *typical, double weight,
-                           struct mr_profile *profile) {
+static mr_status learn_ops(const struct mr_run *run, const struct typical *typical,
+                           const struct learned *learned) {
   const struct mr_graph *program = run->layout->program;
   double *seconds = mr_allocate(program->op_count, sizeof *seconds);
   if (seconds == NULL) {
     return MR_NO_MEMORY;
   }
-  double pace = fmin(profile->pace_beside_copy, profile->pace_beside_nvme);
   for (uint32_t k = 0; k < program->op_count; k++) {
-    seconds[k] = op_seconds(run, typical, k, false);
-    if (!(seconds[k] > 0) && !mr_profile_knows(profile, &program->ops[k])) {
-      seconds[k] = pace * op_seconds(run, typical, k, true);
+    struct typical_op op;
+    find_typical_op(run, typical, k, &op);
+    seconds[k] = op.alone_seconds;
+    if (!(seconds[k] > 0) && !mr_profile_knows(learned->profile, &program->ops[k])) {
+      double lost = op.crowded_bytes * learned->nvme->op_seconds_per_byte;
+      seconds[k] = fmax(op.crowded_seconds - lost, SLOWEST_PACE * op.crowded_seconds) *
+                   learned->profile->pace_beside_copy;
     }
   }
-  mr_profile_learn(profile, program, seconds, weight);
+  mr_profile_learn(learned->profile, program, seconds, learned->weight);
   free(seconds);
   return MR_OK;
 }
 
-/* What ops took beyond what they take alone, over the time in which links were busy beside them, is
- * what the links' presence costs. */
-static void learn_pace(const struct mr_run *run, const struct typical *typical, double weight,
-                       struct mr_profile *profile) {
-  const struct mr_lesson *sums = &typical->sums;
+/* What ops of a step whose time alone is known took beside links, and lost to them. */
+struct beside {
+  double seconds;
+  double lost_seconds;
+  double nvme_bytes; /* that moved meanwhile */
+};
+
+static void add_beside(const struct mr_profile *profile, const struct mr_op *op,
+                       const struct typical_op *typical, struct beside *beside) {
+  double alone = typical->alone_seconds;
+  if (!(alone > 0) && mr_profile_knows(profile, op)) {
+    alone = mr_profile_op_seconds(profile, op);
+  }
+  if (alone > 0) {
+    double share = typical->crowded_share;
+    beside->seconds += share * typical->crowded_seconds;
+    beside->lost_seconds += share * (typical->crowded_seconds - alone);
+    beside->nvme_bytes += share * typical->crowded_bytes;
+  }
+}
+
+static void find_beside(const struct mr_run *run, const struct typical *typical,
+                        const struct mr_profile *profile, struct beside *beside_out) {
   const struct mr_graph *program = run->layout->program;
-  double copies =
-      sums->busy_seconds[MR_LINK_DEVICE_TO_HOST] + sums->busy_seconds[MR_LINK_HOST_TO_DEVICE];
-  double nvme = mr_traffic_busy_seconds(&sums->traffic);
-  double beside = fmin(copies + nvme, sums->compute_seconds);
-  if (beside < LEAST_BESIDE * sums->compute_seconds) {
+  *beside_out = (struct beside){0};
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    struct typical_op op;
+    find_typical_op(run, typical, k, &op);
+    add_beside(profile, &program->ops[k], &op, beside_out);
+  }
+}
+
+/*
+ * What ops took beyond what they take alone is what the links' presence cost: for the time in which
+ * copies were under way, and for the bytes that NVMe moved meanwhile. Where a run has both, the one
+ * that should have cost less is taken to have cost what was known of it.
+ */
+static void learn_presence(const struct mr_run *run, const struct typical *typical,
+                           const struct learned *learned) {
+  const struct mr_lesson *sums = &typical->sums;
+  struct beside beside;
+  find_beside(run, typical, learned->profile, &beside);
+  if (beside.seconds * typical->count < LEAST_BESIDE * sums->compute_seconds) {
     return;
   }
-  double alone = 0;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    double measured = op_seconds(run, typical, k, false);
-    alone += measured > 0 ? measured : mr_profile_op_seconds(profile, &program->ops[k]);
+  double *pace = &learned->profile->pace_beside_copy;
+  double *cost = &learned->nvme->op_seconds_per_byte;
+  double copy_seconds =
+      (sums->busy_seconds[MR_LINK_DEVICE_TO_HOST] + sums->busy_seconds[MR_LINK_HOST_TO_DEVICE]) /
+      typical->count;
+  copy_seconds = fmin(copy_seconds, beside.seconds);
+  double by_copies = copy_seconds * (1 - *pace);
+  double by_nvme = beside.nvme_bytes * *cost;
+  bool copies = copy_seconds * typical->count >= LEAST_BESIDE * sums->compute_seconds;
+  bool nvme = beside.nvme_bytes >= LEAST_MOVED_BYTES;
+  if (copies && (by_copies >= by_nvme || !nvme)) {
+    double now = 1 - (beside.lost_seconds - by_nvme) / copy_seconds;
+    merge(pace, fmin(fmax(now, SLOWEST_PACE), 1), learned->weight);
+  } else if (nvme) {
+    double now = (beside.lost_seconds - by_copies) / beside.nvme_bytes;
+    merge(cost, fmin(fmax(now, 0), MOST_SECONDS_PER_BYTE), learned->weight);
   }
-  double lost = sums->compute_seconds - alone * typical->count;
-  double pace = fmin(fmax(1 - lost / beside, SLOWEST_PACE), 1);
-  merge(nvme > copies ? &profile->pace_beside_nvme : &profile->pace_beside_copy, pace, weight);
 }
 
 /* Moves of pages by the compute queue in a step. */
@@ -272,10 +348,11 @@ mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
   if (typical.count == 0) {
     return MR_OK;
   }
+  struct learned learned = {profile, nvme, weight};
   /* Before ops: what they took alone, as far as only the profile knows, is from other runs. */
-  learn_pace(run, &typical, weight, profile);
+  learn_presence(run, &typical, &learned);
   learn_moves(run, &typical, weight, profile);
   learn_copies(&typical.sums, weight, profile);
   learn_nvme(&typical.sums.traffic, scope, weight, nvme);
-  return learn_ops(run, &typical, weight, profile);
+  return learn_ops(run, &typical, &learned);
 }

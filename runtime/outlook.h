@@ -40,9 +40,10 @@ struct mr_outlook {
   double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps since the forecast, a ring */
   uint64_t step_count;
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
-   * below 0 where a link was busy beside it. */
+   * below 0 where a link was busy beside it, and the bytes that NVMe moved meanwhile. */
   struct mr_lesson lessons[MR_LESSON_STEPS];
   float *op_seconds; /* MR_LESSON_STEPS * op count */
+  float *op_bytes;   /* the same */
   uint64_t lesson_count;
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */
@@ -58,8 +59,13 @@ void mr_outlook_fini(struct mr_run *run);
 /* The steps so far belong to a forecast that is gone; what ops and links took stays. */
 void mr_outlook_restart(struct mr_outlook *outlook);
 
-/* Adds what an op took, beside a busy link or not. */
-void mr_outlook_record_op(struct mr_run *run, mr_op_id op, double seconds, bool crowded);
+/* What an op took. */
+struct mr_op_sample {
+  double seconds;
+  bool crowded;        /* a link was busy beside it */
+  uint64_t nvme_bytes; /* that NVMe read and wrote meanwhile */
+};
+void mr_outlook_record_op(struct mr_run *run, mr_op_id op, const struct mr_op_sample *sample);
 
 /* Adds a step, where it is one of those that the forecast is of: a training step that runs all of
  * the plan's ops. */

@@ -39,7 +39,7 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->device_ops_only = plan->settings.device->streams != NULL;
   problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
   problem->pace_beside_copy = plan->profile->pace_beside_copy;
-  problem->pace_beside_nvme = plan->profile->pace_beside_nvme;
+  problem->nvme_op_seconds_per_byte = nvme->op_seconds_per_byte;
 }
 
 mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {

@@ -11,7 +11,7 @@
 
 #include "runtime/runtime.h"
 
-/* Written and read by the probe of an NVMe path, at most. */
+/* Written and read by the store's probe of an NVMe path, at most. */
 #define PROBE_BYTES (256ull << 20)
 /* What calling an op costs. */
 #define OP_OVERHEAD_SECONDS 2e-6
@@ -69,7 +69,12 @@ static mr_status probe_paths(const struct mr_settings *settings, struct mr_store
     options.paths[i] = settings->nvme[i];
   }
   uint64_t bytes = mr_min_u64(PROBE_BYTES, settings->budget_bytes[MR_TIER_NVME] / 2);
-  return mr_store_probe(&options, bytes - bytes % MR_STORE_CHUNK_BYTES, rates_out);
+  mr_status status = mr_store_probe(&options, bytes - bytes % MR_STORE_CHUNK_BYTES, rates_out);
+  /* Ops of other devices lose nothing to it. */
+  if (status == MR_OK && settings->device->streams == NULL) {
+    status = mr_profile_measure_nvme(&options, settings->threads, rates_out);
+  }
+  return status;
 }
 
 /* Rates for a file system too small to be measured on: a slow disk, so that plans avoid it. */

@@ -6,6 +6,11 @@
  *
  * An op's seconds come from ops of its kind and of like size that were run before; before that,
  * from what the machine does with memory and arithmetic alone.
+ *
+ * What links take from the ops beside them: a copy runs on a processor of its own for as long as it
+ * takes, so ops have a pace beside copies; what NVMe takes goes by the byte, since the drive moves
+ * it and a processor only sums and copies it, so that a faster drive costs ops more, for a shorter
+ * time. Both are first measured or reckoned and then learned.
  */
 #ifndef MEMRUN_RUNTIME_PROFILE_H
 #define MEMRUN_RUNTIME_PROFILE_H
@@ -46,7 +51,6 @@ struct mr_profile {
   /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
   double bind_seconds_per_move;
   double pace_beside_copy;
-  double pace_beside_nvme;
   struct mr_op_rate rates[MR_PROFILE_MAX_RATES];
   uint32_t rate_count;
   struct mr_path_rate paths[MR_PROFILE_MAX_PATHS];
@@ -94,6 +98,12 @@ MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile
 struct mr_accelerator;
 MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerator,
                                                          struct mr_profile *profile);
+
+/* Fills in rates->op_seconds_per_byte, of paths whose other rates are known; about 0.6 s.
+ * MR_NO_MEMORY; what a store gives. */
+struct mr_store_options;
+MR_CHECK_RESULT mr_status mr_profile_measure_nvme(const struct mr_store_options *options,
+                                                  uint32_t threads, struct mr_store_rates *rates);
 
 /* Whether ops of its kind and size have been seen. */
 bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);

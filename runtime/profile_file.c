@@ -69,12 +69,25 @@ static bool read_weights(const json_t *list, double *weights) {
   return true;
 }
 
+/* A number from `least` to 1; `fallback` where it is left out. */
+static bool get_loss(const json_t *object, const char *key, double least, double fallback,
+                     double *value_out) {
+  const json_t *value = json_object_get(object, key);
+  double number = value == NULL ? fallback : json_number_value(value);
+  if ((value != NULL && !json_is_number(value)) || !(number >= least && number <= 1)) {
+    return false;
+  }
+  *value_out = number;
+  return true;
+}
+
 static bool read_path(const json_t *item, struct mr_path_rate *path) {
   uint32_t mode = 0;
   if (!get_text(item, "devices", path->devices, sizeof path->devices) ||
       !get_rate(item, "read", &path->rates.read_bytes_per_second) ||
       !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
       !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
+      !get_loss(item, "op_seconds_per_byte", 0, 0, &path->rates.op_seconds_per_byte) ||
       !get_index(item, "mode", MR_STORE_WRITE_DIRECT, &mode)) {
     return false;
   }
@@ -102,27 +115,6 @@ static bool read_lists(const json_t *root, struct mr_profile *profile) {
   return true;
 }
 
-/* What is left out is not lost. */
-static bool get_losses(const json_t *root, struct mr_profile *profile) {
-  const struct {
-    const char *key;
-    double least;
-    double fallback;
-    double *value;
-  } losses[] = {{"bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move},
-                {"pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy},
-                {"pace_beside_nvme", 1e-9, 1, &profile->pace_beside_nvme}};
-  for (uint32_t i = 0; i < MR_COUNT_OF(losses); i++) {
-    const json_t *value = json_object_get(root, losses[i].key);
-    double number = value == NULL ? losses[i].fallback : json_number_value(value);
-    if ((value != NULL && !json_is_number(value)) || !(number >= losses[i].least && number <= 1)) {
-      return false;
-    }
-    *losses[i].value = number;
-  }
-  return true;
-}
-
 static bool read_root(const json_t *root, struct mr_profile *profile) {
   uint32_t version = 0;
   return get_index(root, "memrun_profile", FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
@@ -131,7 +123,9 @@ static bool read_root(const json_t *root, struct mr_profile *profile) {
          get_rate(root, "host_to_device", &profile->copy_bytes_per_second[1]) &&
          get_rate(root, "flops_per_second", &profile->flops_per_second) &&
          get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
-         get_losses(root, profile) && read_lists(root, profile);
+         get_loss(root, "bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move) &&
+         get_loss(root, "pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy) &&
+         read_lists(root, profile);
 }
 
 mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *profile_out) {
@@ -175,24 +169,23 @@ static int print_paths(json_t *root, const struct mr_profile *profile) {
     for (uint32_t k = 0; k < MR_MAX_NVME_PATHS; k++) {
       failed |= json_array_append_new(weights, json_real(path->rates.path_weights[k]));
     }
-    failed |= json_array_append_new(paths, json_pack("{s:s, s:f, s:f, s:f, s:i, s:o}", "devices",
-                                                     path->devices, "read",
-                                                     path->rates.read_bytes_per_second, "write",
-                                                     path->rates.write_bytes_per_second, "mixed",
-                                                     path->rates.mixed_bytes_per_second, "mode",
-                                                     (int)path->rates.mode, "weights", weights));
+    const struct mr_store_rates *rates = &path->rates;
+    failed |= json_array_append_new(
+        paths, json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:o}", "devices", path->devices, "read",
+                         rates->read_bytes_per_second, "write", rates->write_bytes_per_second,
+                         "mixed", rates->mixed_bytes_per_second, "op_seconds_per_byte",
+                         rates->op_seconds_per_byte, "mode", (int)rates->mode, "weights", weights));
   }
   return failed | json_object_set_new(root, "paths", paths);
 }
 
 mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
-  json_t *root =
-      json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION,
-                "machine", profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
-                "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
-                profile->flops_per_second, "bytes_per_second", profile->bytes_per_second,
-                "bind_seconds_per_move", profile->bind_seconds_per_move, "pace_beside_copy",
-                profile->pace_beside_copy, "pace_beside_nvme", profile->pace_beside_nvme);
+  json_t *root = json_pack(
+      "{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION, "machine",
+      profile->machine, "device_to_host", profile->copy_bytes_per_second[0], "host_to_device",
+      profile->copy_bytes_per_second[1], "flops_per_second", profile->flops_per_second,
+      "bytes_per_second", profile->bytes_per_second, "bind_seconds_per_move",
+      profile->bind_seconds_per_move, "pace_beside_copy", profile->pace_beside_copy);
   if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
     json_decref(root);
     root = NULL;

@@ -26,7 +26,8 @@ static mr_status measured_problem(const struct mr_run *run, const double *op_sec
     problem_out->program = run->layout->program;
     problem_out->op_seconds = op_seconds;
     /* What links cost ops is in their times. */
-    problem_out->pace_beside_copy = problem_out->pace_beside_nvme = 1;
+    problem_out->pace_beside_copy = 1;
+    problem_out->nvme_op_seconds_per_byte = 0;
   }
   free(measured.profile);
   return status;

@@ -379,7 +379,7 @@ MR_CHECK_RESULT mr_status mr_stream_drain(struct mr_run *run);
 struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id);
 bool mr_run_skips(const struct mr_run *run, mr_op_id id);
 /* Adds what an op took to what the steps show. */
-void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded);
+void mr_run_record_op(struct mr_run *run, mr_op_id id, const struct mr_op_sample *sample);
 
 /* The rings of the NVMe queues, where the device has streams: memory, and threads. */
 MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);

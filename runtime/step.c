@@ -56,9 +56,9 @@ struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id) {
 }
 
 /* A plan's first step warms libraries and caches up; it teaches nothing. */
-void mr_run_record_op(struct mr_run *run, mr_op_id id, double seconds, bool crowded) {
+void mr_run_record_op(struct mr_run *run, mr_op_id id, const struct mr_op_sample *sample) {
   if (atomic_load(&run->round) == MR_ROUND_TRAIN && run->step_index > run->plan_base + 1) {
-    mr_outlook_record_op(run, id, seconds, crowded);
+    mr_outlook_record_op(run, id, sample);
   }
 }
 
@@ -71,6 +71,7 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, struct account *account
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   mr_taken_count_op(run, id);
   bool crowded = mr_queues_busy(run);
+  uint64_t nvme_bytes = mr_store_moved_bytes(run->store);
   uint64_t start_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, start_ns);
   mr_status status = op->run[run->device_ops->backend](&call);
@@ -78,7 +79,10 @@ static mr_status run_op(struct mr_run *run, mr_op_id id, struct account *account
   atomic_store(&queue->op_started_ns, 0);
   account->busy_ns += end_ns - start_ns;
   mr_trace_add(run->trace, MR_QUEUE_COMPUTE, op->name, op->memory_bytes, start_ns, end_ns);
-  mr_run_record_op(run, id, (double)(end_ns - start_ns) * 1e-9, crowded || mr_queues_busy(run));
+  struct mr_op_sample sample = {.seconds = (double)(end_ns - start_ns) * 1e-9,
+                                .crowded = crowded || mr_queues_busy(run),
+                                .nvme_bytes = mr_store_moved_bytes(run->store) - nvme_bytes};
+  mr_run_record_op(run, id, &sample);
   return status;
 }
 

@@ -138,7 +138,8 @@ static void account(struct mr_queue *queue, const struct mr_instruction *instruc
   uint64_t bytes = 0;
   atomic_fetch_add(&queue->busy_ns, busy_ns);
   if (queue->index == MR_QUEUE_COMPUTE) {
-    mr_run_record_op(run, instruction->op, seconds, mr_queues_busy(run));
+    struct mr_op_sample sample = {.seconds = seconds, .crowded = mr_queues_busy(run)};
+    mr_run_record_op(run, instruction->op, &sample);
     bytes = run->layout->program->ops[instruction->op].memory_bytes;
   } else {
     bytes = run->layout->instances[instruction->instance].bytes;

@@ -18,15 +18,6 @@ void mr_traffic_fini(struct mr_traffic *traffic) {
   pthread_mutex_destroy(&traffic->lock);
 }
 
-static uint64_t store_bytes(const struct mr_traffic *traffic) {
-  struct mr_store_stats stats;
-  if (traffic->store == NULL) {
-    return 0;
-  }
-  mr_store_get_stats(traffic->store, &stats);
-  return stats.read_bytes + stats.written_bytes;
-}
-
 static uint32_t kind_of(const struct mr_traffic *traffic) {
   uint64_t reads = traffic->flight_bytes[false];
   uint64_t writes = traffic->flight_bytes[true];
@@ -37,7 +28,7 @@ static uint32_t kind_of(const struct mr_traffic *traffic) {
 /* With the lock held: counts up to now. */
 static void settle(struct mr_traffic *traffic) {
   uint64_t now_ns = mr_clock_ns();
-  uint64_t moved_bytes = store_bytes(traffic);
+  uint64_t moved_bytes = mr_store_moved_bytes(traffic->store);
   uint32_t kind = kind_of(traffic);
   traffic->sums.seconds[kind] += (double)(now_ns - traffic->since_ns) * 1e-9;
   traffic->sums.bytes[kind] += moved_bytes - traffic->moved_bytes;
@@ -50,7 +41,7 @@ void mr_traffic_watch(struct mr_traffic *traffic, const struct mr_store *store) 
   traffic->store = store;
   memset(traffic->flight_bytes, 0, sizeof traffic->flight_bytes);
   traffic->since_ns = mr_clock_ns();
-  traffic->moved_bytes = store_bytes(traffic);
+  traffic->moved_bytes = mr_store_moved_bytes(traffic->store);
   pthread_mutex_unlock(&traffic->lock);
 }
 

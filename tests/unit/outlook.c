@@ -35,9 +35,9 @@ static int set_up(void **state) {
   profile = (struct mr_profile){.copy_bytes_per_second = {1e9, 1e9},
                                 .flops_per_second = 1e9,
                                 .bytes_per_second = 1e9,
-                                .pace_beside_copy = 1,
-                                .pace_beside_nvme = 1};
-  nvme = (struct mr_store_rates){1e9, 1e9, 1e9, MR_STORE_STAGED, {0}};
+                                .pace_beside_copy = 1};
+  nvme = (struct mr_store_rates){
+      .read_bytes_per_second = 1e9, .write_bytes_per_second = 1e9, .mixed_bytes_per_second = 1e9};
   /* A plan's first step counts for nothing. */
   run->step_index = 1;
   return 0;
@@ -51,20 +51,30 @@ static int tear_down(void **state) {
   return 0;
 }
 
-/* A step of both ops, the second beside a link or not. */
-static void record(double first_seconds, double second_seconds, bool crowded,
+/* What went on beside the second op of a step. */
+struct beside {
+  uint64_t nvme_bytes;
+  double copy_seconds;
+};
+
+/* A step of both ops, the second beside links where one is named. */
+static void record(double first_seconds, double second_seconds, struct beside beside,
                    const struct mr_traffic_sums *traffic) {
   struct mr_step_report report = {.seconds = first_seconds + second_seconds,
                                   .compute_busy_seconds = first_seconds + second_seconds};
+  report.link_busy_seconds[MR_LINK_HOST_TO_DEVICE] = beside.copy_seconds;
+  bool crowded = beside.nvme_bytes > 0 || beside.copy_seconds > 0;
   run->step_index++;
-  mr_outlook_record_op(run, 0, first_seconds, false);
-  mr_outlook_record_op(run, 1, second_seconds, crowded);
+  mr_outlook_record_op(run, 0, &(struct mr_op_sample){.seconds = first_seconds});
+  mr_outlook_record_op(run, 1, &(struct mr_op_sample){second_seconds, crowded, beside.nvme_bytes});
   if (traffic != NULL) {
     run->traffic.sums = *traffic;
   }
   run->traffic.since_ns = mr_clock_ns();
   mr_outlook_record(run, &report);
 }
+
+static const struct beside nothing;
 
 static void learn(enum mr_lesson_scope scope) {
   assert_int_equal(mr_outlook_learn(run, scope, &profile, &nvme), MR_OK);
@@ -78,7 +88,7 @@ static void a_disturbed_step_teaches_nothing(void **state) {
   (void)state;
   for (uint32_t i = 0; i < STEPS; i++) {
     bool disturbed = i == 2 || i == 5;
-    record(disturbed ? 0.5 : 0.01, disturbed ? 0.1 : 0.02, false, NULL);
+    record(disturbed ? 0.5 : 0.01, disturbed ? 0.1 : 0.02, nothing, NULL);
   }
   learn(MR_LESSON_RUN);
   assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.01));
@@ -90,25 +100,59 @@ static void a_disturbed_step_teaches_nothing(void **state) {
 static void old_steps_are_forgotten(void **state) {
   (void)state;
   for (uint32_t i = 0; i < 2 * MR_LESSON_STEPS; i++) {
-    record(i < MR_LESSON_STEPS ? 0.1 : 0.01, 0.02, false, NULL);
+    record(i < MR_LESSON_STEPS ? 0.1 : 0.01, 0.02, nothing, NULL);
   }
   learn(MR_LESSON_RUN);
   assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.01));
 }
 
-static void an_op_beside_a_link_teaches_what_the_link_costs(void **state) {
-  (void)state;
-  record(0.01, 0.02, false, NULL);
-  record(0.01, 0.02, false, NULL);
+/* Both ops run alone first, so that their kinds are known; then some steps beside links. */
+static void teach_beside(double second_seconds, struct beside beside) {
+  record(0.01, 0.02, nothing, NULL);
+  record(0.01, 0.02, nothing, NULL);
   learn(MR_LESSON_RUN);
   assert_int_equal(mr_outlook_init(run), MR_OK);
-  struct mr_traffic_sums traffic = {.seconds = {[MR_TRAFFIC_READS] = 0.025}};
   for (uint32_t i = 0; i < STEPS; i++) {
-    record(0.01, 0.025, true, &traffic);
+    record(0.01, second_seconds, beside, NULL);
   }
   learn(MR_LESSON_RUN);
   assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
-  assert_true(fabs(profile.pace_beside_nvme - 0.8) < 1e-3);
+}
+
+static void an_op_beside_nvme_teaches_what_a_byte_costs(void **state) {
+  (void)state;
+  teach_beside(0.025, (struct beside){.nvme_bytes = 50000000});
+  assert_true(near(nvme.op_seconds_per_byte, 1e-10));
+  assert_true(near(profile.pace_beside_copy, 1));
+}
+
+static void an_op_beside_copies_teaches_its_pace(void **state) {
+  (void)state;
+  teach_beside(0.025, (struct beside){.copy_seconds = 0.02});
+  assert_true(near(profile.pace_beside_copy, 0.75));
+  assert_true(nvme.op_seconds_per_byte <= 0);
+}
+
+/* What is known of copies is theirs, the rest is of NVMe, which should have cost more. */
+static void of_two_links_the_dearer_one_learns(void **state) {
+  (void)state;
+  profile.pace_beside_copy = 0.9;
+  nvme.op_seconds_per_byte = 1e-10;
+  teach_beside(0.029, (struct beside){.nvme_bytes = 40000000, .copy_seconds = 0.01});
+  assert_true(near(nvme.op_seconds_per_byte, 2e-10));
+  assert_true(near(profile.pace_beside_copy, 0.9));
+}
+
+/* Nothing is known of what they take alone: they teach that, less what is known of the link. */
+static void unknown_ops_teach_nothing_of_links(void **state) {
+  (void)state;
+  nvme.op_seconds_per_byte = 1e-10;
+  for (uint32_t i = 0; i < STEPS; i++) {
+    record(0.01, 0.025, (struct beside){.nvme_bytes = 50000000}, NULL);
+  }
+  learn(MR_LESSON_RUN);
+  assert_true(near(nvme.op_seconds_per_byte, 1e-10));
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
 }
 
 static void what_moves_together_is_learned_apart(void **state) {
@@ -121,7 +165,7 @@ static void what_moves_together_is_learned_apart(void **state) {
                                               [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 600000000,
                                               [MR_TRAFFIC_BOTH] = 100000000,
                                               [MR_TRAFFIC_BOTH | MR_TRAFFIC_DEEP] = 500000000}};
-  record(0.5, 0.5, false, &traffic);
+  record(0.5, 0.5, nothing, &traffic);
   learn(MR_LESSON_RUN);
   assert_true(near(nvme.read_bytes_per_second, 2e9));
   assert_true(near(nvme.write_bytes_per_second, 3e9));
@@ -136,7 +180,7 @@ static void the_machine_learns_from_a_busy_drive(void **state) {
       .bytes = {[MR_TRAFFIC_READS] = 1000000000,
                 [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 600000000}};
   nvme.read_bytes_per_second = 5e9;
-  record(0.5, 0.5, false, &traffic);
+  record(0.5, 0.5, nothing, &traffic);
   learn(MR_LESSON_MACHINE);
   assert_true(near(nvme.read_bytes_per_second, 5e9));
   assert_true(near(nvme.write_bytes_per_second, 2e9));
@@ -163,8 +207,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_disturbed_step_teaches_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(old_steps_are_forgotten, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(an_op_beside_a_link_teaches_what_the_link_costs, set_up,
+      cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
                                       tear_down),
+      cmocka_unit_test_setup_teardown(an_op_beside_copies_teaches_its_pace, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(of_two_links_the_dearer_one_learns, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(unknown_ops_teach_nothing_of_links, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_moves_together_is_learned_apart, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_machine_learns_from_a_busy_drive, set_up, tear_down),
       cmocka_unit_test_setup_teardown(traffic_is_told_apart, set_up, tear_down),

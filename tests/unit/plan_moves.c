@@ -92,11 +92,35 @@ static void a_step_takes_its_ops_and_its_moves(void **state) {
   assert_true(fabs(example.plan.step_seconds - 12e-3) < 1e-9);
 }
 
+/* 2 MB come in 2 ms of the first two ops, which lose a quarter of a second to a GB. */
+static void ops_lose_time_to_bytes_that_move(void **state) {
+  (void)state;
+  struct example example;
+  example_init(&example);
+  const double op_seconds[OPS] = {1e-3, 2e-3, 3e-3};
+  struct mr_plan_problem problem = {
+      .program = &example.graph, .op_seconds = op_seconds, .nvme_op_seconds_per_byte = 0.25e-9};
+  struct mr_instruction read = {.instance = INSTANCES - 1};
+  example.instances[INSTANCES - 1].bytes = 2000000;
+  example.plan.instructions[MR_QUEUE_OF(MR_LINK_NVME_READ)] = &read;
+  example.plan.instruction_count[MR_QUEUE_OF(MR_LINK_NVME_READ)] = 1;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    problem.link[link].bytes_per_second = 1e9;
+  }
+  assert_int_equal(mr_program_plan_simulate(&problem, &example.plan), MR_OK);
+  assert_true(fabs(example.plan.step_seconds - 6.5e-3) < 1e-9);
+  /* However dear a byte is, ops go on: a quarter of 2 ms is done meanwhile. */
+  problem.nvme_op_seconds_per_byte = 1;
+  assert_int_equal(mr_program_plan_simulate(&problem, &example.plan), MR_OK);
+  assert_true(fabs(example.plan.step_seconds - 7.5e-3) < 1e-9);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(neighbours_that_came_together_are_one_move),
       cmocka_unit_test(pages_in_their_place_do_not_move),
       cmocka_unit_test(a_step_takes_its_ops_and_its_moves),
+      cmocka_unit_test(ops_lose_time_to_bytes_that_move),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

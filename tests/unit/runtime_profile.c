@@ -27,7 +27,6 @@ static void fill_example(void) {
   example.bytes_per_second = 2e10;
   example.bind_seconds_per_move = 2e-6;
   example.pace_beside_copy = 0.75;
-  example.pace_beside_nvme = 0.875;
   example.rate_count = 2;
   example.rates[0] = (struct mr_op_rate){"linear.forward", true, 31, 1.0 / 3e11};
   example.rates[1] = (struct mr_op_rate){"adamw", false, 20, 1.0 / 2e10};
@@ -36,6 +35,7 @@ static void fill_example(void) {
   example.paths[0].rates.read_bytes_per_second = 3e9;
   example.paths[0].rates.write_bytes_per_second = 2e9;
   example.paths[0].rates.mixed_bytes_per_second = 4e9;
+  example.paths[0].rates.op_seconds_per_byte = 1.0 / 7e9;
   example.paths[0].rates.mode = MR_STORE_STAGED;
   example.paths[0].rates.path_weights[0] = 1;
 }
