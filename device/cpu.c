@@ -115,6 +115,12 @@ static void cpu_destroy(struct mr_device *device) {
   cpu_abandon(device);
 }
 
+/* Small pages are pieces of huge ones, which are whole in memory wherever their pieces are moved
+ * to; but of memory that comes as it is first written no more may come than the page. */
+static uint64_t pool_alignment_bytes(const struct mr_device_config *config) {
+  return config->deferred ? config->page_bytes : MR_DEVICE_HUGE_PAGE_BYTES;
+}
+
 static mr_status fill(struct mr_device *device, const struct mr_device_config *config) {
   for (uint32_t i = 0; i < config->range_count; i++) {
     uint64_t bytes = mr_round_up(config->range_bytes[i], config->page_bytes);
@@ -128,8 +134,8 @@ static mr_status fill(struct mr_device *device, const struct mr_device_config *c
         map(config->small_bytes, MR_DEVICE_HUGE_PAGE_BYTES, "device small arena", &device->small);
   }
   if (status == MR_OK) {
-    status = map(config->page_count * config->page_bytes, config->page_bytes, "device memory",
-                 &device->pool);
+    status = map(config->page_count * config->page_bytes, pool_alignment_bytes(config),
+                 "device memory", &device->pool);
   }
   for (uint32_t i = 0; status == MR_OK && i < config->page_count; i++) {
     device->pages[i].address = (char *)device->pool.data + i * config->page_bytes;

@@ -10,8 +10,10 @@
  * computed once. *Binding* a range brings given pages to its addresses with their contents. The
  * *small arena* is one contiguous piece for tensors below half a page, always there.
  *
- * How the cpu binds. The pages are one anonymous private mapping, filled once at creation, of huge
- * pages where a page is 2 MiB. Each range is reserved as inaccessible addresses. Binding moves a
+ * How the cpu binds. The pages are one anonymous private mapping, filled once at creation with huge
+ * pages. Smaller pages are mapped one by one as soon as they move, but stay pieces of a huge one: a
+ * drive reads half a MiB of them in one go (1.4 GB/s on a virtual disk where scattered pages of
+ * 4 KiB gave 0.75). Each range is reserved as inaccessible addresses. Binding moves a
  * page with mremap(MREMAP_FIXED | MREMAP_DONTUNMAP), which hands page table entries over and copies
  * nothing, and covers the place it left with inaccessible addresses again: a stale access faults
  * instead of growing the process by a fresh zero page, in every build, and neighbouring gaps merge

@@ -15,7 +15,7 @@
 
 #define LEAST_PAGE_BYTES  (4 * MR_KIB)
 #define MOST_PAGE_BYTES   (2 * MR_MIB)
-#define LEAST_PAGE_NUMBER 512u
+#define LEAST_PAGE_NUMBER 128u
 #define MOST_WASTE        0.03
 #define MOST_PAGE_SIZES   10u
 
