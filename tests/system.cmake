@@ -3,9 +3,10 @@
 # plain builds.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
-  # memrun_system_test(<name> [SLOW] [ALONE] [TIMEOUT <seconds>] [ARGUMENTS ...]): system/<script>.
+  # memrun_system_test(<name> <script> [LABEL <label>] [SLOW] [ALONE] [TIMEOUT <seconds>]
+  # [ARGUMENTS ...]): <label>/<name> runs system/<script>.py; the label is "system" unless given.
   function(memrun_system_test name script)
-    cmake_parse_arguments(PARSE_ARGV 2 arg "SLOW;ALONE" "TIMEOUT" "ARGUMENTS")
+    cmake_parse_arguments(PARSE_ARGV 2 arg "SLOW;ALONE" "LABEL;TIMEOUT" "ARGUMENTS")
     set(flags)
     foreach(flag IN ITEMS SLOW ALONE)
       if(arg_${flag})
@@ -15,16 +16,26 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     if(NOT arg_TIMEOUT)
       set(arg_TIMEOUT 300)
     endif()
-    memrun_test(system/${name} LABEL system ${flags} TIMEOUT ${arg_TIMEOUT}
+    if(NOT arg_LABEL)
+      set(arg_LABEL system)
+    endif()
+    memrun_test(${arg_LABEL}/${name} LABEL ${arg_LABEL} ${flags} TIMEOUT ${arg_TIMEOUT}
       COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/system/${script}.py
-      $<TARGET_FILE:memrun_cli> ${CMAKE_CURRENT_BINARY_DIR}/system/${name} ${arg_ARGUMENTS})
+      $<TARGET_FILE:memrun_cli> ${CMAKE_CURRENT_BINARY_DIR}/${arg_LABEL}/${name} ${arg_ARGUMENTS})
   endfunction()
 
   memrun_system_test(cli cli)
   memrun_system_test(commands commands SLOW)
   if(TARGET memrun_cuda_on_cpu)
-    memrun_system_test(cuda cuda SLOW)
+    memrun_system_test(cuda cuda SLOW ARGUMENTS fake)
+    memrun_system_test(shares shares SLOW ARGUMENTS fake 40 --layers 4 --heads 4 --width 256
+      --vocab 512 --batch 1 --seq 4 --threads 2 --steps 1)
   endif()
+  memrun_system_test(train cuda LABEL gpu ALONE ARGUMENTS real)
+  memrun_system_test(verify_gpt2 shares LABEL gpu ALONE ARGUMENTS real 100,50,25 --preset gpt2
+    --batch 4 --seq 1024 --steps 3)
+  memrun_system_test(verify_gpt2-xl shares LABEL gpu ALONE TIMEOUT 580 ARGUMENTS real
+    100,50,25 --preset gpt2-xl --batch 1 --seq 512 --steps 2)
   memrun_system_test(pressure pressure SLOW)
   memrun_system_test(train train SLOW)
   memrun_system_test(problem problem ARGUMENTS $<TARGET_FILE:problem_check>
