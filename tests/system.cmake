@@ -30,6 +30,8 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     memrun_system_test(cuda cuda SLOW ARGUMENTS fake)
     memrun_system_test(shares shares SLOW ARGUMENTS fake 40 --layers 4 --heads 4 --width 256
       --vocab 512 --batch 1 --seq 4 --threads 2 --steps 1)
+    memrun_system_test(bench_gpu bench_gpu ARGUMENTS fake $<TARGET_FILE_DIR:bench_cuda_copy>
+      ${PROJECT_SOURCE_DIR}/bench)
   endif()
   memrun_system_test(train cuda LABEL gpu ALONE ARGUMENTS real)
   memrun_system_test(verify_gpt2 shares LABEL gpu ALONE ARGUMENTS real 100,50,25 --preset gpt2

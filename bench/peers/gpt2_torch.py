@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer of the compute benchmark: GPT-2 training steps in PyTorch, fp32, AdamW, no dropout.
+"""A peer of the compute benchmarks: GPT-2 training steps in PyTorch, AdamW, no dropout.
 
 The model computes what GPT2LMHeadModel computes. Prints a line for each step: seconds and loss.
+With --turns a line on standard input asks for the next --steps steps, until there are no more.
 """
 import argparse
+import contextlib
+import sys
 import time
 
 import torch
@@ -12,9 +15,10 @@ from torch import nn
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, fused):
         super().__init__()
         self.heads = heads
+        self.fused = fused
         self.ln_1 = nn.LayerNorm(width)
         self.c_attn = nn.Linear(width, 3 * width)
         self.c_proj = nn.Linear(width, width)
@@ -26,9 +30,12 @@ class Block(nn.Module):
         b, t, c = x.shape
         q, k, v = self.c_attn(x).split(c, dim=2)
         q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in (q, k, v))
-        scores = (q @ k.transpose(-2, -1)) * (c // self.heads) ** -0.5
-        probabilities = F.softmax(scores + mask, dim=-1)
-        return self.c_proj((probabilities @ v).transpose(1, 2).reshape(b, t, c))
+        if self.fused:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = (q @ k.transpose(-2, -1)) * (c // self.heads) ** -0.5
+            mixed = F.softmax(scores + mask, dim=-1) @ v
+        return self.c_proj(mixed.transpose(1, 2).reshape(b, t, c))
 
     def forward(self, x, mask):
         x = x + self.attention(self.ln_1(x), mask)
@@ -37,11 +44,11 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    def __init__(self, layers, width, heads, vocab, positions):
+    def __init__(self, layers, width, heads, vocab, positions, fused):
         super().__init__()
         self.wte = nn.Embedding(vocab, width)
         self.wpe = nn.Embedding(positions, width)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.h = nn.ModuleList(Block(width, heads, fused) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
         for p in self.parameters():
             if p.dim() > 1:
@@ -49,7 +56,7 @@ class GPT2(nn.Module):
 
     def forward(self, tokens, targets):
         t = tokens.shape[1]
-        mask = torch.full((t, t), float("-inf")).triu(1)
+        mask = torch.full((t, t), float("-inf"), device=tokens.device).triu(1)
         x = self.wte(tokens) + self.wpe.weight[:t]
         for block in self.h:
             x = block(x, mask)
@@ -57,7 +64,7 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser()
     for name, default in (
         ("layers", 12),
@@ -71,28 +78,58 @@ def main():
         ("threads", 2),
     ):
         parser.add_argument("--" + name, type=int, default=default)
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
-    torch.set_flush_denormal(True)
-    torch.manual_seed(1)
-    model = GPT2(a.layers, a.width, a.heads, a.vocab, a.positions)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--attention", choices=("plain", "fused"), default="plain")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--version", action="version", version="PyTorch " + torch.__version__)
+    return parser.parse_args()
+
+
+def make_optimizer(model, device):
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW(
+    return torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
         lr=1e-4,
         betas=(0.9, 0.95),
-        foreach=True,
+        **({"fused": True} if device == "cuda" else {"foreach": True}),
     )
-    tokens = torch.randint(0, a.vocab, (a.batch, a.seq + 1))
+
+
+def run_steps(a, model, optimizer, tokens):
     for _ in range(a.steps):
+        cast = contextlib.nullcontext()
+        if a.dtype == "bf16":
+            cast = torch.autocast(a.device, dtype=torch.bfloat16)
         start = time.monotonic()
-        loss = model(tokens[:, :-1], tokens[:, 1:])
+        with cast:
+            loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        value = loss.item()
+        value = loss.item()  # waits for all of the step
         print("%.6f %.6f" % (time.monotonic() - start, value), flush=True)
+
+
+def main():
+    a = parse()
+    torch.set_num_threads(a.threads)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(1)
+    # fp32 means fp32: no TF32, as memrun computes.
+    torch.set_float32_matmul_precision("highest")
+    fused = a.attention == "fused"
+    model = GPT2(a.layers, a.width, a.heads, a.vocab, a.positions, fused).to(a.device)
+    optimizer = make_optimizer(model, a.device)
+    tokens = torch.randint(0, a.vocab, (a.batch, a.seq + 1)).to(a.device)
+    if a.compile:
+        model = torch.compile(model)
+    if not a.turns:
+        run_steps(a, model, optimizer, tokens)
+    for _ in sys.stdin if a.turns else ():
+        run_steps(a, model, optimizer, tokens)
 
 
 if __name__ == "__main__":

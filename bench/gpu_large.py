@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A GPT of 7B's shape on a CUDA device with a budget far below what it takes, the host and NVMe
+below it: tokens a second, time over the bound, what binds, and what each link carried.
+
+The options after `--` go to memrun train, and win over the shape that is set here.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+# 6.7 billion parameters; with gradients, moments and activations about 108 GiB in fp32.
+SHAPE = ["--layers", "32", "--width", "4096", "--heads", "32", "--vocab", "50257"]
+BATCH = ["--batch", "4", "--seq", "1024", "--positions", "1024"]
+LEARNING = 1  # steps that are not counted: the first loads kernels and is forecast by nothing
+LINKS = ["device_to_host", "host_to_device", "nvme_read", "nvme_write"]
+
+
+def memrun_command(options):
+    tiers = ["--device-mem", options.device_mem, "--host-mem", options.host_mem,
+             "--nvme", options.nvme, "--offload", "nvme"]
+    job = [*SHAPE, *BATCH, "--clip", "0", "--steps", str(options.steps), *options.train]
+    return [options.memrun, "--device", "cuda", *tiers, "--json", "train", *job]
+
+
+def summarize(events):
+    """What is printed, from memrun's JSON lines; None where too few steps were made."""
+    steps = [event for event in events if event["event"] == "step"][LEARNING:]
+    if not steps:
+        return None
+    done = next((event for event in events if event["event"] == "done"), None)
+    seconds = statistics.median(step["seconds"] for step in steps)
+    last = steps[-1]
+    return {
+        "steps": len(steps),
+        "seconds": seconds,
+        "tokens_per_second": last["tokens_per_second"] * last["seconds"] / seconds,
+        "predicted_seconds": last["predicted_seconds"],
+        "bound_seconds": done["plan"]["bound_seconds"] if done else None,
+        "bound_by": last["bound_by"],
+        "compute_busy_seconds": statistics.median(step["compute_busy_seconds"] for step in steps),
+        "links": {link: (statistics.median(step["moved_bytes"][link] for step in steps),
+                         statistics.median(step["link_busy_seconds"][link] for step in steps))
+                  for link in LINKS},
+        "peak_bytes": last["peak_bytes"],
+        "footprint_bytes": done["footprint_bytes"] if done else None,
+    }
+
+
+def report(found):
+    gib = 1 << 30
+    bound = found["bound_seconds"]
+    if found["footprint_bytes"]:
+        print("footprint  %.1f GiB" % (found["footprint_bytes"] / gib))
+    print("peaks      " + ", ".join("%s %.1f GiB" % (tier, found["peak_bytes"][tier] / gib)
+                                    for tier in ("device", "host", "nvme")))
+    print("step       %.2f s (median of %d), %.0f tokens/s, forecast %.2f s" % (
+        found["seconds"], found["steps"], found["tokens_per_second"], found["predicted_seconds"]))
+    if bound:
+        print("bound      %.2f s; the step takes %.2f times that" % (bound,
+                                                                     found["seconds"] / bound))
+    print("bound by   %s; compute busy %.2f s" % (found["bound_by"],
+                                                  found["compute_busy_seconds"]))
+    for link, (moved, busy) in found["links"].items():
+        rate = "%.2f GB/s" % (moved / busy / 1e9) if busy > 0 else "idle"
+        print("%-16s %8.1f GiB a step, busy %6.2f s, %s" % (link, moved / gib, busy, rate))
+
+
+def follow(command):
+    """Runs memrun, tells each step on standard error, and returns its events and status."""
+    events = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1]["event"] == "step":
+                print("step %d: %.2f s" % (events[-1]["step"], events[-1]["seconds"]),
+                      file=sys.stderr, flush=True)
+    return events, process.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memrun", default="build/gpu/tools/memrun")
+    parser.add_argument("--device-mem", default="24GiB")
+    parser.add_argument("--host-mem", default="72GiB")
+    parser.add_argument("--nvme", default=os.environ.get("TMPDIR", "/var/tmp"))
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("train", nargs="*", metavar="OPTION", help="of memrun train, after --")
+    options = parser.parse_args()
+    command = memrun_command(options)
+    print("# %s" % " ".join(command), flush=True)
+    events, status = follow(command)
+    found = summarize(events)
+    if found is None:
+        sys.exit(status or 1)
+    report(found)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks of a CUDA device over the fake driver, and the arithmetic of their figures.
+
+Takes `fake`, the folder of the benchmarks' programs and that of their scripts after the scratch
+folder.
+"""
+
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import unittest
+
+import cuda_device
+import harness
+
+PROGRAMS = None
+SCRIPTS = None
+SMALL = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "64", "--batch", "1", "--seq",
+         "8"]
+
+# A peer whose steps take 2 s, and 1 s in the first turn, which is not to count.
+PEER = """
+import sys
+if "--version" in sys.argv:
+    print("peer 1")
+    sys.exit()
+steps = int(sys.argv[sys.argv.index("--steps") + 1])
+for number, _ in enumerate(sys.stdin):
+    for step in range(steps):
+        print("%.6f 5.0" % (9 if step < 2 else 1 + min(number, 1)), flush=True)
+"""
+
+
+def run(*command, **environment):
+    return subprocess.run(list(map(str, command)), env=harness.environment(**environment),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=harness.TIMEOUT)
+
+
+class Copies(harness.Case):
+
+    def test_table(self):
+        out = run(PROGRAMS / "bench_cuda_copy", 3, 16, **cuda_device.environment())
+        self.assertEqual(out.returncode, 0, out.stderr)
+        for way in ("device to host", "host to device", "both at once"):
+            found = re.search("^" + way + r"((?: +\d+\.\d+){5})$", out.stdout, re.MULTILINE)
+            self.assertTrue(found, out.stdout)
+            ours, plain, ratio, least, most = map(float, found.group(1).split())
+            self.assertGreater(min(ours, plain), 0)
+            self.assertTrue(least <= ratio <= most, out.stdout)
+
+    def test_without_a_device(self):
+        out = run(PROGRAMS / "bench_cuda_copy", MEMRUN_CUDA_DRIVER="/nonexistent/libcuda.so.1")
+        self.assertEqual(out.returncode, harness.SKIPPED)
+        self.assertEqual(len(out.stderr.splitlines()), 1)
+
+
+class Peer(harness.Case):
+
+    def test_row(self):
+        peer = harness.scratch / "peer.py"
+        peer.write_text(PEER)
+        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--memrun", harness.memrun, "--python",
+                  sys.executable, "--peer", peer, "--rounds", 2, "--steps", 3, "--shape",
+                  "gpt2-f32", *SMALL, **cuda_device.environment())
+        self.assertEqual(out.returncode, 0, out.stderr)
+        name, ours, theirs, ratio = out.stdout.splitlines()[-1].split()[:4]
+        self.assertEqual((name, theirs), ("gpt2-f32", "2000.00"))
+        self.assertGreater(min(float(ours), float(ratio)), 0)
+        self.assertIn("# peer 1", out.stdout)
+
+    def test_median_of_pairs(self):
+        sys.path.insert(0, str(SCRIPTS))
+        import gpu_peer
+        shape = dict(layers=1, width=4, heads=1, vocab=8, batch=2, seq=4)
+        cells = gpu_peer.row("x", shape, [1, 2, 4], [3, 3, 3]).split()
+        self.assertEqual(cells[:4], ["x", "2000.00", "3000.00", "1.500"])
+        self.assertEqual(float(cells[4]), 4)
+        # 6 flops for each of 8 rows and 12 * 16 + 8 * 4 weights, and attention's triangle.
+        self.assertEqual(gpu_peer.step_flops(shape), 6 * 8 * (192 + 32) + 3.5 * 2 * 8 * 4 * 4)
+
+    def test_without_pytorch(self):
+        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--python", "/bin/false")
+        self.assertEqual(out.returncode, harness.SKIPPED)
+        self.assertEqual(len(out.stderr.splitlines()), 1)
+
+
+class Large(harness.Case):
+
+    def test_report(self):
+        out = run(sys.executable, SCRIPTS / "gpu_large.py", "--memrun", harness.memrun,
+                  "--device-mem", cuda_device.in_use() + 20 * harness.MIB, "--host-mem", "4MiB",
+                  "--nvme", harness.scratch / "nvme", "--steps", 3, "--", *SMALL, "--positions",
+                  "8", **cuda_device.environment())
+        self.assertEqual(out.returncode, 0, out.stderr)
+        found = re.search(r"step +([\d.]+) s \(median of 2\)", out.stdout)
+        self.assertTrue(found, out.stdout)
+        for words in ("footprint", "peaks      device", "bound      ", "bound by   ", "nvme_write"):
+            self.assertIn(words, out.stdout)
+
+    def test_summary(self):
+        sys.path.insert(0, str(SCRIPTS))
+        import gpu_large
+        step = {"event": "step", "tokens_per_second": 10.0, "seconds": 4.0, "bound_by": "compute",
+                "predicted_seconds": 3.0, "compute_busy_seconds": 2.0, "peak_bytes": {},
+                "moved_bytes": dict.fromkeys(gpu_large.LINKS, 8),
+                "link_busy_seconds": dict.fromkeys(gpu_large.LINKS, 2.0)}
+        steps = [{**step, "seconds": seconds} for seconds in (50.0, 2.0, 3.0, 4.0)]
+        done = {"event": "done", "plan": {"bound_seconds": 1.5}, "footprint_bytes": 7}
+        found = gpu_large.summarize([*steps, done])
+        self.assertEqual((found["steps"], found["seconds"]), (3, statistics.median([2, 3, 4])))
+        self.assertAlmostEqual(found["tokens_per_second"], 40 / 3)
+        self.assertEqual(found["bound_seconds"], 1.5)
+        self.assertEqual(found["links"]["nvme_read"], (8, 2.0))
+        self.assertIsNone(gpu_large.summarize([done]))
+
+
+if __name__ == "__main__":
+    PROGRAMS, SCRIPTS = map(pathlib.Path, sys.argv[4:6])
+    del sys.argv[4:6]
+    sys.dont_write_bytecode = True
+    cuda_device.begin()
+    unittest.main(verbosity=2)
