@@ -19,20 +19,6 @@
 /* How the thread sanitizer ends a process in which it saw a race. */
 #define RACE_STATUS 66
 
-static struct rig rig;
-
-static int set_up(void **state) {
-  (void)state;
-  rig_init(&rig);
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  rig_fini(&rig);
-  return 0;
-}
-
 static uint32_t *words_at(mr_cu_address address) {
   return (uint32_t *)(uintptr_t)address;
 }
@@ -40,7 +26,7 @@ static uint32_t *words_at(mr_cu_address address) {
 /* One stream fills a page, another moves it on; 0 where the moved words are right. */
 static int fill_and_move(uint64_t seed, bool waits) {
   rig_seed(seed);
-  rig_init(&rig);
+  rig_init();
   mr_cu_address from = rig_page();
   mr_cu_address to = rig_page();
   mr_cu_event filled = NULL;
@@ -60,7 +46,7 @@ static int fill_and_move(uint64_t seed, bool waits) {
   }
   rig_page_free(from);
   rig_page_free(to);
-  rig_fini(&rig);
+  rig_fini();
   return wrong;
 }
 
@@ -95,7 +81,7 @@ static void a_missing_wait_shows(void **state) {
 /* A buffer of pinned memory is filled again for a second copy; 0 where both arrived. */
 static int reuse_buffer(uint64_t seed, bool waits) {
   rig_seed(seed);
-  rig_init(&rig);
+  rig_init();
   mr_cu_address page = rig_page();
   uint32_t *buffer = NULL;
   mr_cu_event copied = NULL;
@@ -120,7 +106,7 @@ static int reuse_buffer(uint64_t seed, bool waits) {
   }
   assert_int_equal(cuMemFreeHost(buffer), 0);
   rig_page_free(page);
-  rig_fini(&rig);
+  rig_fini();
   return wrong;
 }
 
@@ -244,9 +230,9 @@ static void a_full_queue_makes_the_caller_wait(void **state) {
 
 static void faults_come_where_they_are_asked_for(void **state) {
   (void)state;
-  rig_fini(&rig);
+  rig_fini();
   rig_set("MEMRUN_FAKE_FAIL", "cuEventCreate:2:2,cuStreamDestroy_v2:1:999");
-  rig_init(&rig);
+  rig_init();
   mr_cu_event event = NULL;
   assert_int_equal(cuEventCreate(&event, 0), 0);
   assert_int_equal(cuEventCreate(&event, 0), 2);
@@ -257,7 +243,7 @@ static void faults_come_where_they_are_asked_for(void **state) {
   assert_int_equal(cuStreamDestroy_v2(rig.first), 999);
   fake_live_count(&live);
   assert_int_equal(live.streams, 1);
-  rig_fini(&rig);
+  rig_fini();
 
   rig_set("MEMRUN_FAKE_FAIL", "*:3:2");
   fake_settings_read();
@@ -267,14 +253,14 @@ static void faults_come_where_they_are_asked_for(void **state) {
   assert_int_equal(cuDeviceGetCount(&count), 2);
   assert_int_equal(cuDeviceGetCount(&count), 0);
   rig_set("MEMRUN_FAKE_FAIL", NULL);
-  rig_init(&rig);
+  rig_init();
 }
 
 static void a_broken_device_stays_broken(void **state) {
   (void)state;
-  rig_fini(&rig);
+  rig_fini();
   rig_set("MEMRUN_FAKE_FAIL", "device:2:700");
-  rig_init(&rig);
+  rig_init();
   mr_cu_address page = rig_page();
   const struct fake_fill fill = {words_at(page), 16, 7};
   const struct fake_fill again = {words_at(page), 16, 8};
@@ -295,11 +281,11 @@ static void a_broken_device_stays_broken(void **state) {
   const char *name = NULL;
   assert_int_equal(cuGetErrorName(700, &name), 0);
   assert_string_equal(name, "CUDA_ERROR_ILLEGAL_ADDRESS");
-  rig_fini(&rig);
+  rig_fini();
   mr_cu_context context = NULL;
   assert_int_equal(cuDevicePrimaryCtxRetain(&context, 0), 700);
   rig_set("MEMRUN_FAKE_FAIL", NULL);
-  rig_init(&rig);
+  rig_init();
 }
 
 static void a_context_is_needed_and_ends(void **state) {
@@ -325,7 +311,7 @@ static void a_context_is_needed_and_ends(void **state) {
   assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), 201);
   assert_int_equal(cuCtxSynchronize(), 709);
   assert_int_equal(cuCtxSetCurrent(old_context), 201);
-  rig_init(&rig);
+  rig_init();
   assert_int_equal(cuEventRecord(event, rig.first), 400);
   assert_int_equal(cuStreamSynchronize(old_stream), 400);
 }
@@ -384,16 +370,15 @@ int main(void) {
       cmocka_unit_test(a_wait_that_is_there_is_kept),
       cmocka_unit_test(a_missing_wait_shows),
       cmocka_unit_test(a_buffer_that_is_used_again_too_soon_shows),
-      cmocka_unit_test_setup_teardown(an_event_is_its_last_record, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(events_tell_time, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(the_null_stream_knows_blocking_streams_alone, set_up,
-                                      tear_down),
-      cmocka_unit_test_setup_teardown(a_full_queue_makes_the_caller_wait, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(faults_come_where_they_are_asked_for, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(a_broken_device_stays_broken, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(a_context_is_needed_and_ends, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(objects_that_are_gone_are_refused, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(launches_are_looked_at, set_up, tear_down),
+      rig_test(an_event_is_its_last_record),
+      rig_test(events_tell_time),
+      rig_test(the_null_stream_knows_blocking_streams_alone),
+      rig_test(a_full_queue_makes_the_caller_wait),
+      rig_test(faults_come_where_they_are_asked_for),
+      rig_test(a_broken_device_stays_broken),
+      rig_test(a_context_is_needed_and_ends),
+      rig_test(objects_that_are_gone_are_refused),
+      rig_test(launches_are_looked_at),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

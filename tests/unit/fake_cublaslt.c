@@ -28,12 +28,11 @@ struct objects {
   struct fake_lt_heuristic chosen;
 };
 
-static struct rig rig;
 static mr_cu_address page;
 
 static int set_up(void **state) {
   (void)state;
-  rig_init(&rig);
+  rig_init();
   page = rig_page();
   return 0;
 }
@@ -42,7 +41,7 @@ static int tear_down(void **state) {
   (void)state;
   assert_int_equal(cuCtxSynchronize(), 0);
   rig_page_free(page);
-  rig_fini(&rig);
+  rig_fini();
   return 0;
 }
 

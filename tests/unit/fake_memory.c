@@ -21,19 +21,6 @@ static const struct mr_cu_allocation kind = {.type = MR_CU_ALLOCATION_PINNED,
 static const struct mr_cu_access read_write = {{MR_CU_LOCATION_DEVICE, 0}, MR_CU_ACCESS_READ_WRITE};
 static const struct mr_cu_access read_only = {{MR_CU_LOCATION_DEVICE, 0}, 1};
 static const struct mr_cu_access no_access = {{MR_CU_LOCATION_DEVICE, 0}, 0};
-static struct rig rig;
-
-static int set_up(void **state) {
-  (void)state;
-  rig_init(&rig);
-  return 0;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  rig_fini(&rig);
-  return 0;
-}
 
 static volatile uint32_t *word_at(mr_cu_address address) {
   return (volatile uint32_t *)(uintptr_t)address;
@@ -197,9 +184,9 @@ static void copies_look_at_both_ends(void **state) {
 
 static void memory_is_limited(void **state) {
   (void)state;
-  rig_fini(&rig);
+  rig_fini();
   rig_set("MEMRUN_FAKE_MEMORY", "33554432");
-  rig_init(&rig);
+  rig_init();
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   const size_t free_at_first = (32ull << 20) - FAKE_CONTEXT_BYTES - FAKE_MODULE_BYTES;
@@ -224,13 +211,13 @@ static void memory_is_limited(void **state) {
   assert_int_equal(cuMemGetInfo_v2(&free_bytes, &total_bytes), 0);
   assert_int_equal(free_bytes, free_at_first);
 
-  rig_fini(&rig);
+  rig_fini();
   rig_set("MEMRUN_FAKE_MEMORY", "1048576");
   fake_settings_read();
   mr_cu_context context = NULL;
   assert_int_equal(cuDevicePrimaryCtxRetain(&context, 0), MR_CU_OUT_OF_MEMORY);
   rig_set("MEMRUN_FAKE_MEMORY", NULL);
-  rig_init(&rig);
+  rig_init();
 }
 
 static void pinned_ranges_are_known(void **state) {
@@ -288,15 +275,14 @@ static void pinned_memory_is_read_late_and_pageable_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(one_page_is_seen_at_two_addresses, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(what_is_not_there_faults, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(memory_is_given_back_in_order, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(arguments_of_pages_are_looked_at, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(copies_look_at_both_ends, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(memory_is_limited, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(pinned_ranges_are_known, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(pinned_memory_is_read_late_and_pageable_at_once, set_up,
-                                      tear_down),
+      rig_test(one_page_is_seen_at_two_addresses),
+      rig_test(what_is_not_there_faults),
+      rig_test(memory_is_given_back_in_order),
+      rig_test(arguments_of_pages_are_looked_at),
+      rig_test(copies_look_at_both_ends),
+      rig_test(memory_is_limited),
+      rig_test(pinned_ranges_are_known),
+      rig_test(pinned_memory_is_read_late_and_pageable_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

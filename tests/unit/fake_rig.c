@@ -14,28 +14,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void rig_init(struct rig *rig) {
+struct rig rig;
+
+void rig_init(void) {
   fake_settings_read();
   assert_int_equal(cuInit(0), 0);
-  assert_int_equal(cuDevicePrimaryCtxRetain(&rig->context, 0), 0);
-  assert_int_equal(cuCtxSetCurrent(rig->context), 0);
-  assert_int_equal(cuModuleLoadData(&rig->module, "image"), 0);
-  assert_int_equal(cuModuleGetFunction(&rig->fill, rig->module, "fake_fill"), 0);
-  assert_int_equal(cuModuleGetFunction(&rig->add, rig->module, "fake_add"), 0);
-  assert_int_equal(cuModuleGetFunction(&rig->move, rig->module, "fake_move"), 0);
-  assert_int_equal(cuModuleGetFunction(&rig->hold, rig->module, "fake_hold"), 0);
-  assert_int_equal(cuStreamCreateWithPriority(&rig->first, MR_CU_STREAM_NON_BLOCKING, 0), 0);
-  assert_int_equal(cuStreamCreateWithPriority(&rig->second, MR_CU_STREAM_NON_BLOCKING, 0), 0);
+  assert_int_equal(cuDevicePrimaryCtxRetain(&rig.context, 0), 0);
+  assert_int_equal(cuCtxSetCurrent(rig.context), 0);
+  assert_int_equal(cuModuleLoadData(&rig.module, "image"), 0);
+  assert_int_equal(cuModuleGetFunction(&rig.fill, rig.module, "fake_fill"), 0);
+  assert_int_equal(cuModuleGetFunction(&rig.add, rig.module, "fake_add"), 0);
+  assert_int_equal(cuModuleGetFunction(&rig.move, rig.module, "fake_move"), 0);
+  assert_int_equal(cuModuleGetFunction(&rig.hold, rig.module, "fake_hold"), 0);
+  assert_int_equal(cuStreamCreateWithPriority(&rig.first, MR_CU_STREAM_NON_BLOCKING, 0), 0);
+  assert_int_equal(cuStreamCreateWithPriority(&rig.second, MR_CU_STREAM_NON_BLOCKING, 0), 0);
 }
 
-void rig_fini(struct rig *rig) {
-  (void)rig;
+void rig_fini(void) {
   assert_int_equal(cuCtxSetCurrent(NULL), 0);
   assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), 0);
   struct fake_live live;
   static const struct fake_live nothing;
   fake_live_count(&live);
   assert_memory_equal(&live, &nothing, sizeof live);
+}
+
+int rig_set_up(void **state) {
+  (void)state;
+  rig_init();
+  return 0;
+}
+
+int rig_tear_down(void **state) {
+  (void)state;
+  rig_fini();
+  return 0;
 }
 
 mr_cu_address rig_page(void) {

@@ -23,10 +23,18 @@ struct rig {
   mr_cu_stream first, second; /* neither waits for the null stream */
 };
 
+/* The one of this process. */
+extern struct rig rig;
+
 /* The settings are read again first. Every call must succeed. */
-void rig_init(struct rig *rig);
+void rig_init(void);
 /* Lets go of the context, which takes what was made in it; nothing of the device may be left. */
-void rig_fini(struct rig *rig);
+void rig_fini(void);
+
+/* A test between the two. */
+#define rig_test(run) cmocka_unit_test_setup_teardown(run, rig_set_up, rig_tear_down)
+int rig_set_up(void **state);
+int rig_tear_down(void **state);
 
 /* One page of physical memory, mapped and accessible; its handle is released already. */
 mr_cu_address rig_page(void);
