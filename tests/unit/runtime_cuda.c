@@ -14,15 +14,10 @@
 #include "base/base.h"
 #include "runtime/runtime.h"
 #include "tests/fake/fake.h"
-#include "unit/runtime_world.h"
+#include "unit/device_found.h"
+#include "unit/device_job.h"
 
 static const struct world_shape shape = {5, 300 * 1000 + 7};
-static const struct mr_nvme_path nvme = {"/var/tmp", 256 * MR_MIB};
-
-struct job {
-  struct world world;
-  struct mr_options options;
-};
 
 static void set_number(const char *name, uint64_t value) {
   char text[24];
@@ -30,83 +25,30 @@ static void set_number(const char *name, uint64_t value) {
   assert_int_equal(setenv(name, text, 1), 0);
 }
 
-static void job_init(struct job *job, uint64_t seed) {
+static void job_init(struct device_job *job, uint64_t seed) {
   set_number("MEMRUN_FAKE_SEED", seed);
   fake_settings_read();
-  world_init(&job->world, shape);
-  assert_int_equal(world_cuda_start(NULL), MR_OK);
-  world_options(&job->options, MR_GIB, 0, MR_OFFLOAD_NONE);
-  job->options.device = MR_BACKEND_CUDA;
+  device_job_init(job, shape, NULL);
 }
 
-static void job_fini(struct job *job) {
+static void job_fini(struct device_job *job) {
   struct fake_live live;
   static const struct fake_live nothing;
-  world_cuda_stop();
-  world_fini(&job->world);
+  device_job_fini(job);
   assert_int_equal(unsetenv("MEMRUN_FAKE_FAIL"), 0);
   fake_live_count(&live);
   assert_memory_equal(&live, &nothing, sizeof live);
 }
 
-static struct mr_plan_summary summary_of(const struct job *job) {
-  struct mr_plan *plan = NULL;
-  struct mr_plan_summary summary;
-  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
-  mr_plan_summarize(plan, &summary);
-  mr_plan_destroy(plan);
-  return summary;
-}
-
-/* What the context and the module have of the device counts against a budget. */
-static uint64_t in_use(void) {
-  struct fake_live live;
-  fake_live_count(&live);
-  return live.device_bytes;
-}
-
-/* The tightest device budget with the tiers of the options. */
-static void tighten(struct job *job) {
-  job->options.device_bytes = in_use() + 4096;
-  struct mr_plan_summary summary = summary_of(job);
-  assert_false(summary.fits);
-  job->options.device_bytes = in_use() + summary.smallest_device_bytes;
-}
-
-/* Four steps, one of them an evaluation, compared with plain computation. */
-static void run_steps(struct job *job) {
-  struct mr_run *run = NULL;
-  struct world_state state;
-  world_state_init(&state, shape);
-  assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
-  assert_int_equal(world_load(&job->world, run), MR_OK);
-  for (uint64_t step = 1; step <= 4; step++) {
-    mr_step_mode mode = step == 3 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
-    struct mr_step_report report = {.size_bytes = sizeof report};
-    assert_int_equal(world_step(&job->world, run, step, mode, &report), MR_OK);
-    world_state_step(&state, shape, step, mode);
-    assert_true(report.compute_busy_seconds > 0 && report.compute_busy_seconds <= report.seconds);
-    for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
-      assert_true(report.peak_bytes[tier] <= report.budget_bytes[tier]);
-    }
-    assert_true(in_use() <= job->options.device_bytes);
-    if (step % 2 == 0) {
-      world_compare(&job->world, run, &state);
-    }
-  }
-  mr_run_destroy(run);
-  world_state_fini(&state, shape);
-}
-
 static void everything_fits(void **unused) {
   (void)unused;
-  struct job job;
+  struct device_job job;
   job_init(&job, 1);
-  struct mr_plan_summary summary = summary_of(&job);
+  struct mr_plan_summary summary = device_job_plan(&job);
   for (int link = 0; link < MR_LINK_COUNT; link++) {
     assert_int_equal(summary.moved_bytes[link], 0);
   }
-  run_steps(&job);
+  device_job_run(&job);
   job_fini(&job);
 }
 
@@ -117,19 +59,16 @@ static uint64_t seed_count(void) {
 
 static void run_seeds(mr_offload offload, uint64_t host_bytes, mr_recompute recompute) {
   for (uint64_t seed = 0; seed < seed_count(); seed++) {
-    struct job job;
+    struct device_job job;
     job_init(&job, seed);
-    job.options.offload = offload;
-    job.options.host_bytes = host_bytes;
+    device_job_offload(&job, offload, host_bytes);
     job.options.recompute = recompute;
-    job.options.nvme = offload == MR_OFFLOAD_NVME ? &nvme : NULL;
-    job.options.nvme_count = offload == MR_OFFLOAD_NVME;
-    tighten(&job);
-    struct mr_plan_summary summary = summary_of(&job);
+    device_job_tighten(&job);
+    struct mr_plan_summary summary = device_job_plan(&job);
     bool through_nvme = offload == MR_OFFLOAD_NVME;
     assert_int_equal(summary.moved_bytes[MR_LINK_NVME_READ] > 0, through_nvme);
     assert_true(through_nvme || summary.moved_bytes[MR_LINK_DEVICE_TO_HOST] > 0);
-    run_steps(&job);
+    device_job_run(&job);
     job_fini(&job);
   }
 }
@@ -170,7 +109,7 @@ static bool delete_a_wait(struct mr_run *run, uint32_t nth) {
   return false;
 }
 
-static bool is_right(struct job *job, struct mr_run *run, const struct world_state *state) {
+static bool is_right(struct device_job *job, struct mr_run *run, const struct world_state *state) {
   uint64_t bytes = shape.elements * sizeof(uint32_t);
   char *values = malloc(bytes);
   assert_non_null(values);
@@ -185,14 +124,12 @@ static bool is_right(struct job *job, struct mr_run *run, const struct world_sta
 
 /* Three steps without the nth wait; false where the plan has no such wait. */
 static bool run_without(uint32_t nth, uint64_t seed, bool *right_out) {
-  struct job job;
+  struct device_job job;
   struct mr_run *run = NULL;
   struct world_state state;
   job_init(&job, seed);
-  job.options.offload = MR_OFFLOAD_HOST;
-  job.options.host_bytes = 256 * MR_MIB;
-  job.options.recompute = MR_RECOMPUTE_NONE;
-  tighten(&job);
+  device_job_offload(&job, MR_OFFLOAD_HOST, 256 * MR_MIB);
+  device_job_tighten(&job);
   world_state_init(&state, shape);
   assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
   bool deleted = delete_a_wait(run, nth);
@@ -229,15 +166,11 @@ static void missing_waits_are_seen(void **unused) {
 
 /* Runs until something fails; the job ends with a status and in time. */
 static mr_status run_with_fault(const char *fault, mr_offload offload) {
-  struct job job;
+  struct device_job job;
   job_init(&job, 0);
-  bool with_nvme = offload == MR_OFFLOAD_NVME;
-  job.options.offload = offload;
-  job.options.host_bytes = with_nvme ? 0 : 256 * MR_MIB;
-  job.options.nvme = with_nvme ? &nvme : NULL;
-  job.options.nvme_count = with_nvme;
-  tighten(&job);
-  (void)summary_of(&job); /* the profile is there */
+  device_job_offload(&job, offload, offload == MR_OFFLOAD_NVME ? 0 : 256 * MR_MIB);
+  device_job_tighten(&job);
+  (void)device_job_plan(&job); /* the profile is there */
   assert_int_equal(setenv("MEMRUN_FAKE_FAIL", fault, 1), 0);
   fake_settings_read();
   struct mr_run *run = NULL;
@@ -288,9 +221,9 @@ static void faults_end_the_run(void **unused) {
 
 static void a_budget_holds_the_context_too(void **unused) {
   (void)unused;
-  struct job job;
+  struct device_job job;
   job_init(&job, 0);
-  job.options.device_bytes = in_use();
+  job.options.device_bytes = device_used_bytes();
   struct mr_plan *plan = NULL;
   assert_int_equal(mr_plan_create(job.world.graph, &job.options, &plan), MR_DOES_NOT_FIT);
   assert_null(plan);
@@ -316,14 +249,6 @@ static void without_a_driver(void **driver) {
   world_fini(&world);
 }
 
-static int remove_profile(void **unused) {
-  (void)unused;
-  struct mr_options options;
-  world_options(&options, 0, 0, MR_OFFLOAD_NONE);
-  (void)unlink(options.profile_path);
-  return 0;
-}
-
 int main(void) {
   static char driver[] = FAKE_DRIVER;
   if (setenv("MEMRUN_CUDA_DRIVER", driver, 1) != 0) {
@@ -339,5 +264,5 @@ int main(void) {
       cmocka_unit_test(a_budget_holds_the_context_too),
       cmocka_unit_test_prestate(without_a_driver, driver),
   };
-  return cmocka_run_group_tests_name("runtime_cuda", tests, NULL, remove_profile);
+  return cmocka_run_group_tests_name("runtime_cuda", tests, NULL, device_job_forget);
 }

@@ -12,109 +12,48 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "tests/unit/device_found.h"
-#include "tests/unit/runtime_world.h"
+#include "tests/unit/device_job.h"
 
 #define RUNS         5u
-#define STEPS        4u
 #define MOST_SECONDS 60.0 /* for a job of less than one, on a busy machine too */
 
 static const struct world_shape shape = {5, 300 * 1000 + 7};
-static const struct mr_nvme_path nvme = {"/var/tmp", 256 * MR_MIB};
-
-struct job {
-  struct world world;
-  struct mr_options options;
-};
 
 static const char *image_path(void) {
   return getenv("MEMRUN_TEST_IMAGE");
 }
 
-static void job_init(struct job *job, mr_offload offload, uint64_t host_bytes) {
-  world_init(&job->world, shape);
-  assert_int_equal(world_cuda_start(image_path()), MR_OK);
-  world_options(&job->options, 0, host_bytes, offload);
-  job->options.device = MR_BACKEND_CUDA;
-  job->options.nvme = offload == MR_OFFLOAD_NVME ? &nvme : NULL;
-  job->options.nvme_count = offload == MR_OFFLOAD_NVME;
-  job->options.recompute = MR_RECOMPUTE_NONE;
-}
-
-static void job_fini(struct job *job) {
-  world_cuda_stop();
-  world_fini(&job->world);
-}
-
-/* A little more than the least that the tiers of the options allow: what the context has grows with
- * what is loaded later. */
-static struct mr_plan_summary tighten(struct job *job) {
-  struct mr_plan *plan = NULL;
-  struct mr_plan_summary summary;
-  job->options.device_bytes = device_used_bytes() + 2 * MR_MIB;
-  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
-  mr_plan_summarize(plan, &summary);
-  mr_plan_destroy(plan);
-  assert_false(summary.fits);
-  uint64_t least = device_used_bytes() + summary.smallest_device_bytes;
-  job->options.device_bytes = least + 2 * MR_MIB;
-  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
-  mr_plan_summarize(plan, &summary);
-  mr_plan_destroy(plan);
-  assert_true(summary.fits);
-  return summary;
-}
-
-static void run_steps(struct job *job) {
-  struct mr_run *run = NULL;
-  struct world_state state;
-  world_state_init(&state, shape);
-  assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
-  assert_int_equal(world_load(&job->world, run), MR_OK);
-  for (uint64_t step = 1; step <= STEPS; step++) {
-    mr_step_mode mode = step == 3 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
-    struct mr_step_report report = {.size_bytes = sizeof report};
-    assert_int_equal(world_step(&job->world, run, step, mode, &report), MR_OK);
-    world_state_step(&state, shape, step, mode);
-    assert_true(report.compute_busy_seconds > 0 && report.compute_busy_seconds <= report.seconds);
-    for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
-      assert_true(report.peak_bytes[tier] <= report.budget_bytes[tier]);
-    }
-  }
-  world_compare(&job->world, run, &state);
-  mr_run_destroy(run);
-  world_state_fini(&state, shape);
+static void job_init(struct device_job *job, mr_offload offload, uint64_t host_bytes) {
+  device_job_init(job, shape, image_path());
+  device_job_offload(job, offload, host_bytes);
+  job->slack_bytes = image_path() == NULL ? 0 : 64 * MR_MIB;
 }
 
 static void run_often(mr_offload offload, uint64_t host_bytes, mr_recompute recompute) {
-  struct job job;
+  struct device_job job;
   job_init(&job, offload, host_bytes);
   job.options.recompute = recompute;
   uint64_t idle = device_used_bytes();
-  struct mr_plan_summary summary = tighten(&job);
-  assert_true(
-      summary.moved_bytes[MR_LINK_DEVICE_TO_HOST] + summary.moved_bytes[MR_LINK_NVME_WRITE] > 0);
+  device_job_tighten(&job);
   for (uint32_t i = 0; i < RUNS; i++) {
-    run_steps(&job);
+    device_job_run(&job);
   }
-  /* What a library loaded meanwhile stays, and pages of the runs do not. */
-  assert_true(device_used_bytes() < idle + 64 * MR_MIB);
-  job_fini(&job);
+  assert_true(device_used_bytes() <= idle + job.slack_bytes);
+  device_job_fini(&job);
 }
 
 static void everything_fits(void **state) {
   (void)state;
-  struct job job;
+  struct device_job job;
   job_init(&job, MR_OFFLOAD_NONE, 0);
   job.options.device_bytes = device_used_bytes() + 256 * MR_MIB;
   for (uint32_t i = 0; i < RUNS; i++) {
-    run_steps(&job);
+    device_job_run(&job);
   }
-  job_fini(&job);
+  device_job_fini(&job);
 }
 
 static void through_the_host(void **state) {
@@ -135,13 +74,13 @@ static void through_both_recomputing(void **state) {
 /* The last test of all: the device is gone for this process afterwards. */
 static void a_kernel_that_breaks_the_device_ends_the_run(void **state) {
   (void)state;
-  struct job job;
+  struct device_job job;
   struct mr_run *run = NULL;
   if (image_path() == NULL) {
     skip(); /* unit/cuda_faults breaks the fake device */
   }
   job_init(&job, MR_OFFLOAD_NVME, 8 * MR_MIB);
-  (void)tighten(&job);
+  device_job_tighten(&job);
   assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
   assert_int_equal(world_load(&job.world, run), MR_OK);
   assert_int_equal(world_step(&job.world, run, 1, MR_STEP_TRAIN, NULL), MR_OK);
@@ -149,22 +88,14 @@ static void a_kernel_that_breaks_the_device_ends_the_run(void **state) {
   assert_int_equal(world_cuda_break_at(7), MR_OK);
   double start = mr_clock_seconds();
   mr_status status = MR_OK;
-  for (uint64_t step = 2; status == MR_OK && step <= STEPS; step++) {
+  for (uint64_t step = 2; status == MR_OK && step <= 4; step++) {
     status = world_step(&job.world, run, step, MR_STEP_TRAIN, NULL);
   }
   mr_run_destroy(run);
   assert_true(mr_clock_seconds() - start < MOST_SECONDS);
   device_found_expect_errors(false);
   assert_int_equal(status, MR_IO);
-  job_fini(&job);
-}
-
-static int remove_profile(void **state) {
-  (void)state;
-  struct mr_options options;
-  world_options(&options, 0, 0, MR_OFFLOAD_NONE);
-  (void)unlink(options.profile_path);
-  return 0;
+  device_job_fini(&job);
 }
 
 int main(void) {
@@ -182,5 +113,5 @@ int main(void) {
     printf("skipped: this build has no kernels for a device; nvcc was not found\n");
     return DEVICE_NOT_FOUND;
   }
-  return cmocka_run_group_tests(tests, NULL, remove_profile);
+  return cmocka_run_group_tests(tests, NULL, device_job_forget);
 }
