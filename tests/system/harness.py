@@ -122,6 +122,12 @@ def budgets(job):
     return event["footprint_bytes"], event["smallest_device_bytes"]
 
 
+def bf16():
+    """Options for layers in bf16, with the readable kernels where others cannot run here."""
+    wanted = ["--dtype", "bf16"]
+    return wanted if run("plan", *TINY, *wanted).status == 0 else wanted + ["--reference"]
+
+
 class Case(unittest.TestCase):
     """Checks that every test needs."""
 

@@ -150,6 +150,81 @@ class Kept(harness.Case):
         self.assert_fails(harness.run(*job("--resume", path)), harness.CORRUPT, path)
 
 
+class Bf16(harness.Case):
+    """Layers in bf16: the same training but for rounding, in less memory, on every tier."""
+
+    def setUp(self):
+        self.bf16 = harness.bf16()
+
+    def losses(self, *more):
+        outcome = harness.run(*job("--steps", "24", "--lr", "3e-3", *more))
+        self.assert_status(outcome, 0)
+        return outcome.events("done")[0]["losses"]
+
+    def test_loss_falls_as_in_fp32(self):
+        wide = self.losses()
+        for more in ([], ["--grad-accum", "2"], ["--clip", "0"]):
+            narrow = self.losses(*self.bf16, *more)
+            self.assertLess(narrow[-1], 0.97 * narrow[0])
+        narrow = self.losses(*self.bf16)
+        self.assertNotEqual(narrow, wide)
+        # Rounding by 2^-8 in each layer moves the loss far less than steps do.
+        for step, (one, other) in enumerate(zip(narrow, wide)):
+            self.assertLess(abs(one - other), 0.005 * other, step)
+
+    def test_resume_is_bit_for_bit(self):
+        path = harness.folder("bf16")
+        whole = harness.run(*job(*self.bf16, "--save", path / "whole", "--defer", "never"))
+        half = harness.run(*job(*self.bf16, "--steps", "2", "--ckpt", path / "ckpt"))
+        self.assert_status(half, 0)
+        footprint, smallest = harness.budgets(TINY + self.bf16)
+        for mode in ("never", "always"):
+            rest = harness.run(*job(*self.bf16, "--resume", path / "ckpt", "--save", path / mode,
+                                    "--defer", mode, "--device-mem", (smallest + footprint) // 2,
+                                    "--host-mem", "0", *harness.nvme()))
+            self.assert_status(rest, 0)
+            losses = [part.events("done")[0]["losses"] for part in (half, rest, whole)]
+            self.assertEqual(losses[0] + losses[1], losses[2])
+            self.assertEqual((path / "whole/model.safetensors").read_bytes(),
+                             (path / mode / "model.safetensors").read_bytes())
+
+    def test_resume_in_the_other_type_is_told(self):
+        path = harness.folder("types")
+        self.assert_status(harness.run(*job(*self.bf16, "--steps", "2", "--ckpt", path)), 0)
+        rest = harness.run(*job("--resume", path))
+        self.assert_status(rest, 0)
+        self.assertEqual(len(rest.errors()), 1, str(rest))
+        self.assertIn("was written with dtype bf16, this run has f32", rest.err)
+
+    def test_saved_model_begins_again(self):
+        path = harness.folder("again")
+        self.assert_status(harness.run(*job("--steps", "1", "--save", path)), 0)
+        model = ["--init", path / "model.safetensors", "--lr", "0", "--weight-decay", "0"]
+        wide, narrow = self.losses(*model), self.losses(*model, *self.bf16)
+        for one, other in zip(narrow, wide):
+            self.assertLess(abs(one - other), 0.005 * other)
+
+    def test_footprint_is_smaller(self):
+        deep = ["--layers", "4", "--width", "64", "--batch", "8", "--seq", "128", "--vocab", "256"]
+        wide, _ = harness.budgets(deep)
+        narrow, _ = harness.budgets(deep + self.bf16)
+        self.assertLess(narrow, 0.7 * wide)
+
+    def test_kept_plan_of_the_other_type_is_refused(self):
+        path = harness.scratch / "wide.plan"
+        nvme = ["--offload", "nvme", "--nvme", "%s:64MiB" % harness.folder("kept16")]
+        budget = ["--device-mem", "1MiB", "--host-mem", "128KiB", *nvme]
+        self.assert_status(harness.run("plan", *TINY, *budget, "--out", path), 0)
+        self.assert_fails(harness.run("train", *TINY, *self.bf16, *budget, "--plan", path),
+                          harness.USAGE, path, "of another job")
+
+    def test_openblas_is_refused(self):
+        outcome = harness.run(*job("--dtype", "bf16", "--gemm", "openblas"))
+        if "no matrix library" in outcome.err:
+            self.skipTest("no OpenBLAS")
+        self.assert_fails(outcome, harness.USAGE, "cannot multiply bf16", "--dtype f32")
+
+
 class Deferred(harness.Case):
     """Updates that run in the next step: everybody sees them in time, to the last bit."""
 

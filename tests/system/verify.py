@@ -13,7 +13,7 @@ import harness
 DRAWS = 30
 
 
-def draw_model(random_source):
+def draw_model(random_source, bf16):
     heads = random_source.choice([1, 2, 3, 4])
     return ["--layers", random_source.randint(1, 4), "--heads", heads, "--width",
             heads * random_source.choice([8, 16, 24, 32]), "--vocab",
@@ -24,7 +24,8 @@ def draw_model(random_source):
             "--clip", random_source.choice(["0", "0.5", "1"]), "--recompute",
             random_source.choice(["auto", "none", "full"]), "--replan",
             random_source.choice(["auto", "always"]), "--defer",
-            random_source.choice(["auto", "always"])]
+            random_source.choice(["auto", "always"]),
+            *random_source.choice([["--dtype", "f32"], bf16])]
 
 
 def draw_budget(random_source, model, engine):
@@ -51,8 +52,9 @@ class Verify(harness.Case):
 
     def test_random_jobs(self):
         random_source = random.Random(harness.seed() ^ hash_of(ENGINE))
+        bf16 = harness.bf16()
         for number in range(DRAWS):
-            model = draw_model(random_source)
+            model = draw_model(random_source, bf16)
             arguments = model + draw_budget(random_source, model, ENGINE)
             with self.subTest(arguments=" ".join(map(str, arguments))):
                 outcome = harness.run("verify", "--json", *arguments)

@@ -2,7 +2,7 @@
 /*
  * bf16 is the upper half of an fp32: the same range, eight bits of precision. Widening is exact;
  * rounding goes to the nearest value and between two of them to the even one, which is off by at
- * most 2^-9 of the value. Numbers are kept as the uint16_t of their bits.
+ * most 2^-8 of the value. Numbers are kept as the uint16_t of their bits.
  */
 #ifndef MEMRUN_TRAIN_KERNELS_BF16_H
 #define MEMRUN_TRAIN_KERNELS_BF16_H

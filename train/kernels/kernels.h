@@ -9,11 +9,10 @@
  * Gradients of parameters, statistics and the optimizer's states are fp32, and so are arithmetic
  * and sums: bf16 is widened where it is read and rounded to nearest, once, where it is written. N =
  * batch * seq rows, C = width, H = heads, T = seq, V = vocab. `accumulate` adds to the output
- * gradient instead of setting it.
- * Outputs never overlap inputs unless a comment says so. Results depend on the arguments and the
- * team's thread count alone: work is cut into tiles by shape, tiles are claimed dynamically, and
- * every reduction has a fixed order. Scratch is given by the caller (kernel_*_scratch_bytes), so
- * that a step allocates nothing.
+ * gradient instead of setting it. Outputs never overlap inputs unless a comment says so. Results
+ * depend on the arguments and the team's thread count alone: work is cut into tiles by shape, tiles
+ * are claimed dynamically, and every reduction has a fixed order. Scratch is given by the caller
+ * (kernel_*_scratch_bytes), so that a step allocates nothing.
  *
  * GEMM comes from a library found at run time (gemm.h), used for tiles or as a whole, whichever was
  * measured faster.

@@ -380,7 +380,9 @@ static mr_status head_logits(struct mr_team *team, const struct kernel_head_logi
             get(op->x, op->dtype, n * op->width + c) * get(op->wte, op->dtype, v * op->width + c);
       }
       put(op->logits, op->dtype, row + v, logit);
-      largest = fmax(largest, logit);
+      /* In bf16 what follows knows the logits as they are kept alone. */
+      bool kept = op->dtype == MR_BF16;
+      largest = fmax(largest, kept ? get(op->logits, op->dtype, row + v) : logit);
     }
     for (uint64_t v = 0; v < op->vocab; v++) {
       sum += exp(get(op->logits, op->dtype, row + v) - largest);

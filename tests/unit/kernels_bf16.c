@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels whose elements are bf16. The readable reference in bf16 against itself in fp32, from the
+ * same data, which both types hold: what differs is rounding. The fast kernels against the
+ * reference in bf16, and the same bits from them wherever buffers lie. The conversions, by every
+ * instruction set. MEMRUN_SEED repeats a failure.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/unit/kernels_trial.h"
+#include "train/kernels/bf16.h"
+#include "train/kernels/vector.h"
+
+/* Relative to a value: how far rounding may take it, and how far the next value may be. Two results
+ * that agree before they are rounded may become neighbours. */
+#define ROUNDING 0x1p-8
+#define SPACING  0x1p-7
+
+static uint64_t first_seed(void) {
+  const char *text = getenv("MEMRUN_SEED");
+  return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+}
+
+/*
+ * What ops may be off beyond the rounding of their outputs, relative to the root mean square of an
+ * output; those that are not listed round nothing in between and stay within what fp32 may be off.
+ */
+static const struct allowance {
+  const char *name;
+  double reference; /* the reference in bf16, from fp32 */
+  double fast;      /* the fast kernel, from the reference */
+} allowances[] = {
+    /* fast: GELU of the rounded y, as the op of its own computes it */
+    {"linear", 0, 0x1p-8},
+    /* fast: probabilities are rounded, each by ROUNDING, before they meet the values */
+    {"attention", 0, 0x1p-5},
+    /* both: what the forward pass has put out is rounded; fast: p and its gradient are too */
+    {"attention_backward", 0x1p-3, 0x1p-3},
+    /* logits of up to 40 are rounded before the sums of their exponentials are formed */
+    {"head_logits", 0.25, 0x1p-5},
+    /* the gradients of logits are rounded before dx and dwte are formed from them, of which the
+     * largest may be thirty times the root mean square; fast: some are neighbours */
+    {"head_gradient", 0x1p-3, 0x1p-3},
+};
+
+static struct allowance allowance_of(const struct trial_op *op) {
+  struct allowance found = {op->name, op->tolerance, op->tolerance};
+  for (uint32_t i = 0; i < MR_COUNT_OF(allowances); i++) {
+    if (strcmp(allowances[i].name, op->name) == 0) {
+      found.reference = fmax(found.reference, allowances[i].reference);
+      found.fast = fmax(found.fast, allowances[i].fast);
+    }
+  }
+  return found;
+}
+
+/* The largest error of what both put out. */
+static double output_error(const struct trial *got, const struct trial *wanted, double rounding,
+                           double tolerance, const char *name, uint64_t seed) {
+  double worst = 0;
+  uint32_t count = (uint32_t)mr_min_u64(got->buffer_count, wanted->buffer_count);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct trial_buffer *buffer = &got->buffers[i];
+    if (buffer->output == NULL) continue;
+    double forgiven = buffer->dtype == MR_BF16 ? rounding : 0;
+    double error = trial_output_error(buffer, &wanted->buffers[i], forgiven);
+    if (!(error <= tolerance)) {
+      fail_msg("%s of seed %llu: %s is off by %.3g, more than %.3g", name, (unsigned long long)seed,
+               buffer->output, error, tolerance);
+    }
+    worst = fmax(worst, error);
+  }
+  return worst;
+}
+
+struct errors {
+  double reference, fast;
+};
+
+static struct errors compare(const struct trial_op *op, uint64_t seed, uint32_t threads,
+                             bool large) {
+  struct allowance allowed = allowance_of(op);
+  struct trial exact = {.table = kernel_reference(), .large = large, .rounded = true};
+  assert_int_equal(mr_team_create(threads, &exact.team), MR_OK);
+  struct trial reference = exact, fast = exact;
+  reference.dtype = fast.dtype = MR_BF16;
+  fast.table = kernel_fast();
+  fast.lines = 1;
+  trial_run(&exact, op, seed);
+  trial_run(&reference, op, seed);
+  trial_run(&fast, op, seed);
+  struct errors errors = {
+      .reference = output_error(&reference, &exact, ROUNDING, allowed.reference, op->name, seed),
+      .fast = output_error(&fast, &reference, SPACING, allowed.fast, op->name, seed),
+  };
+  trial_fini(&exact);
+  trial_fini(&reference);
+  trial_fini(&fast);
+  mr_team_destroy(exact.team);
+  return errors;
+}
+
+static void rounding_is_all_that_differs(void **state) {
+  (void)state;
+  uint64_t seed = first_seed();
+  for (uint32_t i = 0; i < trial_op_count; i++) {
+    struct errors worst = {0, 0};
+    for (uint64_t draw = 0; draw < 24; draw++) {
+      struct errors errors =
+          compare(&trial_ops[i], seed + draw, (uint32_t)(1 + draw % 3), draw % 12 == 0);
+      worst.reference = fmax(worst.reference, errors.reference);
+      worst.fast = fmax(worst.fast, errors.fast);
+    }
+    print_message("%-20s seeds %llu..: reference %.2g from fp32, fast %.2g from reference\n",
+                  trial_ops[i].name, (unsigned long long)seed, worst.reference, worst.fast);
+  }
+}
+
+static void same_bits_everywhere(void **state) {
+  (void)state;
+  static const uint64_t lines[] = {0, 1, 3, 8, 33, 64};
+  uint64_t seed = first_seed();
+  struct mr_team *team = NULL;
+  assert_int_equal(mr_team_create(2, &team), MR_OK);
+  for (uint32_t i = 0; i < trial_op_count; i++) {
+    for (uint64_t draw = 0; draw < 4; draw++) {
+      struct trial first = {
+          .table = kernel_fast(), .team = team, .large = draw > 1, .dtype = MR_BF16};
+      trial_run(&first, &trial_ops[i], seed + draw);
+      for (uint32_t j = 0; j < MR_COUNT_OF(lines); j++) {
+        struct trial again = first;
+        again.lines = lines[j];
+        trial_run(&again, &trial_ops[i], seed + draw);
+        trial_assert_same_bits(&first, &again, trial_ops[i].name, seed + draw);
+        trial_fini(&again);
+      }
+      trial_fini(&first);
+    }
+  }
+  mr_team_destroy(team);
+}
+
+/* The copy that layers read is the updated parameter, rounded, whatever the kernel. */
+static void updates_round_what_they_update(void **state) {
+  (void)state;
+  enum { COUNT = 1000 };
+  static float p[COUNT], g[COUNT], m[COUNT], v[COUNT];
+  static uint16_t working[COUNT];
+  const struct kernel_table *tables[] = {kernel_reference(), kernel_fast()};
+  struct mr_team *team = NULL;
+  assert_int_equal(mr_team_create(2, &team), MR_OK);
+  for (uint32_t i = 0; i < MR_COUNT_OF(tables); i++) {
+    struct mr_random random;
+    mr_random_init(&random, first_seed());
+    for (uint32_t j = 0; j < COUNT; j++) {
+      p[j] = (float)(mr_random_unit(&random) - 0.5);
+      g[j] = (float)(mr_random_unit(&random) - 0.5);
+      working[j] = 0;
+    }
+    struct kernel_adamw op = {.p = p,
+                              .g = g,
+                              .m = m,
+                              .v = v,
+                              .working = working,
+                              .count = COUNT,
+                              .lr = 1e-2f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .eps = 1e-8f,
+                              .correction1 = 0.1f,
+                              .correction2 = 0.05f};
+    assert_int_equal(tables[i]->adamw(team, &op), MR_OK);
+    for (uint32_t j = 0; j < COUNT; j++) {
+      assert_int_equal(working[j], bf16_round(p[j]));
+    }
+  }
+  mr_team_destroy(team);
+}
+
+static float float_of(uint32_t bits) {
+  float value = 0;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* Between a bf16 and the next one up: below, at and above the middle. */
+static void rounds_to_the_nearest_and_ties_to_even(void **state) {
+  (void)state;
+  for (uint32_t bits = 0; bits < 0x10000; bits++) {
+    uint32_t wide = bits << 16;
+    bool number = (bits & 0x7fff) < 0x7f80;
+    if (isnan(float_of(wide))) {
+      assert_true(isnan(bf16_widen(bf16_round(float_of(wide)))));
+      assert_true(isnan(bf16_widen(bf16_round(float_of(wide | 0xffff)))));
+      continue;
+    }
+    assert_int_equal(bf16_round(float_of(wide)), bits);
+    if (!number) continue;
+    assert_int_equal(bf16_round(float_of(wide | 0x7fff)), bits);
+    assert_int_equal(bf16_round(float_of(wide | 0x8000)), bits + (bits & 1));
+    assert_int_equal(bf16_round(float_of(wide | 0x8001)), bits + 1);
+    assert_int_equal(bf16_round(float_of(wide | 0xffff)), bits + 1);
+  }
+}
+
+static void every_instruction_set_converts_alike(void **state) {
+  (void)state;
+  enum { COUNT = 4099 };
+  static float wide[COUNT], back[COUNT];
+  static uint16_t rounded[COUNT];
+  struct mr_random random;
+  mr_random_init(&random, first_seed());
+  for (unsigned index = 0; vector_at(MR_BF16, index) != NULL; index++) {
+    const struct vector_table *vector = vector_at(MR_BF16, index);
+    for (uint32_t i = 0; i < COUNT; i++) { /* any bits: denormal, infinite, not a number */
+      wide[i] = float_of((uint32_t)mr_random_below(&random, 1ull << 32));
+    }
+    vector->round(rounded, wide, COUNT);
+    vector->widen(back, rounded, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+      float expected = bf16_widen(bf16_round(wide[i]));
+      assert_int_equal(rounded[i], bf16_round(wide[i]));
+      assert_memory_equal(&back[i], &expected, sizeof expected);
+    }
+    /* Where the wide row lies, as attention rounds its scores. */
+    vector->round(wide, wide, COUNT);
+    assert_memory_equal(wide, rounded, sizeof rounded);
+  }
+}
+
+static int open_library(void **state) {
+  (void)state;
+  if (kernel_gemm_open("auto") != MR_OK || kernel_gemm_check(MR_BF16) != MR_OK) exit(77);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rounds_to_the_nearest_and_ties_to_even),
+      cmocka_unit_test(every_instruction_set_converts_alike),
+      cmocka_unit_test(updates_round_what_they_update),
+      cmocka_unit_test(rounding_is_all_that_differs),
+      cmocka_unit_test(same_bits_everywhere),
+  };
+  return cmocka_run_group_tests(tests, open_library, NULL);
+}
