@@ -2,6 +2,7 @@
 /* The gaps of a program, and the books of pages that every decision keeps. */
 #include "plan/draft.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

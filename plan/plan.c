@@ -15,8 +15,9 @@
 
 #define LEAST_PAGE_BYTES  (4 * MR_KIB)
 #define MOST_PAGE_BYTES   (2 * MR_MIB)
-#define LEAST_PAGE_NUMBER 128u
+#define LEAST_PAGE_NUMBER 64u
 #define MOST_WASTE        0.03
+#define MOST_HUGE_WASTE   0.15 /* where the device gains more by huge pages than this costs */
 #define MOST_PAGE_SIZES   10u
 
 /* Rungs of the ladder in an octave of the budget, which are 2 % apart, and in an octave of what the
@@ -82,21 +83,25 @@ static double page_waste(const struct mr_graph *graph, uint64_t page_bytes) {
 struct page_choice {
   uint64_t page_bytes;
   uint64_t least_budget_bytes;
+  bool wasteful; /* of no use where everything can be kept with smaller ones */
 };
 
 /* The page sizes that may be used, the largest first. */
 static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_choice *choices) {
   if (problem->page_bytes != 0) {
-    choices[0] = (struct page_choice){problem->page_bytes, 0};
+    choices[0] = (struct page_choice){.page_bytes = problem->page_bytes};
     return 1;
   }
   uint32_t count = 0;
   for (uint64_t page = MOST_PAGE_BYTES; page > LEAST_PAGE_BYTES; page /= 2) {
-    if (page_waste(problem->program, page) <= MOST_WASTE) {
-      choices[count++] = (struct page_choice){page, page * LEAST_PAGE_NUMBER};
+    double waste = page_waste(problem->program, page);
+    bool huge = problem->huge_pages && page == MOST_PAGE_BYTES;
+    if (waste <= (huge ? MOST_HUGE_WASTE : MOST_WASTE)) {
+      choices[count++] =
+          (struct page_choice){page, page * LEAST_PAGE_NUMBER, .wasteful = waste > MOST_WASTE};
     }
   }
-  choices[count++] = (struct page_choice){LEAST_PAGE_BYTES, 0};
+  choices[count++] = (struct page_choice){.page_bytes = LEAST_PAGE_BYTES};
   return count;
 }
 
@@ -110,6 +115,7 @@ struct maker {
   bool drafted[MOST_PAGE_SIZES];
   uint64_t footprint_bytes[MOST_PAGE_SIZES];
   uint64_t least_bytes[MOST_PAGE_SIZES]; /* no device budget below it would do */
+  uint32_t footprint_choice;             /* the largest that are not wasteful */
   uint32_t smallest_choice;              /* of pages, for the smallest budget that would do */
   struct mr_bound bound;
   struct mr_program_plan *plan; /* the best so far, where it fits */
@@ -230,7 +236,8 @@ static mr_status try_keeping(struct maker *maker) {
   uint64_t device_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
   for (uint32_t i = 0; i < maker->choice_count && !maker->plan->fits; i++) {
     struct mr_draft *draft = NULL;
-    if (device_bytes < maker->choices[i].least_budget_bytes) continue;
+    const struct page_choice *pages = &maker->choices[i];
+    if (pages->wasteful || device_bytes < pages->least_budget_bytes) continue;
     mr_status status = draft_of(maker, i, &draft);
     if (status != MR_OK) {
       return status;
@@ -257,7 +264,7 @@ static mr_status bound_at(const struct maker *maker, uint64_t device_bytes, doub
 
 /* The highest rung of the ladder below so many bytes, which are not 0. */
 static uint64_t rung_below(const struct maker *maker, uint64_t bytes) {
-  double whole = (double)maker->footprint_bytes[0] * RUNG_MARGIN;
+  double whole = (double)maker->footprint_bytes[maker->footprint_choice] * RUNG_MARGIN;
   uint64_t highest = (uint64_t)whole;
   for (uint32_t i = 1; highest >= bytes; i++) {
     highest = (uint64_t)(whole * exp2(-(double)i / BUDGET_RUNGS));
@@ -455,7 +462,7 @@ static mr_status make(struct maker *maker) {
   uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
   struct mr_draft *draft = NULL;
   double bound_seconds = 0;
-  mr_status status = draft_of(maker, 0, &draft);
+  mr_status status = draft_of(maker, maker->footprint_choice, &draft);
   if (status == MR_OK) {
     status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness);
   }
@@ -479,7 +486,7 @@ static mr_status make(struct maker *maker) {
     status = refuse(maker);
   }
   maker->plan->useless = useless;
-  maker->plan->footprint_bytes = maker->footprint_bytes[0];
+  maker->plan->footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
   name_largest_op(problem->program, maker->plan);
   return status;
 }
@@ -488,6 +495,7 @@ mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_p
   struct maker maker = {.problem = problem, .point = *problem, .plan = plan};
   maker.point.bound_any_recompute = false;
   maker.choice_count = list_pages(problem, maker.choices);
+  maker.footprint_choice = maker.choices[0].wasteful ? 1 : 0; /* there is always a smaller one */
   mr_status status = make(&maker);
   mr_bound_fini(&maker.bound);
   for (uint32_t i = 0; i < maker.choice_count; i++) {

@@ -110,6 +110,7 @@ struct mr_plan_problem {
       budget_bytes[MR_TIER_COUNT]; /* 0 for a tier that may not be used; UINT64_MAX: no limit */
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */
   uint64_t extent_unit_bytes;      /* room on NVMe is taken in these units */
+  bool huge_pages; /* pages of 2 MiB make ops and moves faster: they may waste more */
   /* bound_seconds is to hold for every program that recompute makes of this one too: only what no
    * recompute can save counts, the persistent tensors. */
   bool bound_any_recompute;

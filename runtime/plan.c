@@ -35,6 +35,9 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
+  struct mr_device_caps caps;
+  plan->settings.device->query(&caps);
+  problem->huge_pages = caps.huge_pages;
   /* A callback for the host cannot read what its op has beside it on such a device. */
   problem->device_ops_only = plan->settings.device->streams != NULL;
   problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;

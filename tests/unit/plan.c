@@ -225,6 +225,44 @@ static void wrapping_stays_lend_their_pages(void **state) {
 }
 
 /* Links that are busy for less than half of the step hide behind it, whatever the budget. */
+/* Activations of 19 MiB, which waste a twentieth of pages of 2 MiB, made one after the other and
+ * read backwards. */
+#define STACK 16u
+static struct mr_graph *stack(void) {
+  struct mr_graph *graph = new_graph();
+  mr_tensor_id loss = plan_add_tensor(graph, MR_STATE, 4);
+  mr_tensor_id made[STACK];
+  for (uint32_t i = 0; i < STACK; i++) {
+    made[i] = plan_add_tensor(graph, MR_ACTIVATION, 19 * MR_MIB);
+    (void)plan_add_op(graph, NONE, LIST(made[i]), 0);
+  }
+  for (uint32_t i = STACK; i-- > 0;) {
+    (void)plan_add_op(graph, LIST(made[i]), LIST(loss), 0);
+  }
+  return graph;
+}
+
+static void huge_pages_may_waste_where_memory_is_short(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, stack());
+  f.problem.page_bytes = 0;
+  f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+  for (uint32_t huge = 0; huge < 2; huge++) {
+    f.problem.huge_pages = huge;
+    struct mr_program_plan *roomy = make(&f, 400 * MR_MIB / PAGE);
+    struct mr_program_plan *tight = make(&f, 200 * MR_MIB / PAGE);
+    assert_true(roomy->fits && tight->fits);
+    assert_int_equal(roomy->page_bytes, MR_MIB);
+    assert_int_equal(tight->page_bytes, (1 + huge) * MR_MIB);
+    /* What is needed at most does not count what might be wasted. */
+    assert_int_equal(roomy->footprint_bytes, tight->footprint_bytes);
+    mr_program_plan_destroy(roomy);
+    mr_program_plan_destroy(tight);
+  }
+  fixture_fini(&f);
+}
+
 static void training_step_hides_its_moves(void **state) {
   (void)state;
   const double parts[] = {0.5, 0.25, 0.125, 0.06};
@@ -265,6 +303,7 @@ int main(void) {
       cmocka_unit_test(small_tensors_share_their_arena),
       cmocka_unit_test(bad_problems_are_refused),
       cmocka_unit_test(wrapping_stays_lend_their_pages),
+      cmocka_unit_test(huge_pages_may_waste_where_memory_is_short),
       cmocka_unit_test(training_step_hides_its_moves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
