@@ -160,18 +160,47 @@ mr_status trainer_graph_create(const struct trainer_options *options, struct mr_
   return status;
 }
 
-static mr_status draw_weights(struct trainer *trainer) {
-  const struct step *step = trainer->step;
+/* A piece of a parameter, drawn by several threads: each number follows from its place alone. */
+struct drawing {
+  const struct trainer *trainer;
+  uint32_t parameter;
+  uint64_t first, count;
+};
+
+#define DRAW_ELEMENTS (64u << 10) /* of a task; even, because numbers are drawn in pairs */
+
+static void draw_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct drawing *drawing = context;
+  const struct trainer *trainer = drawing->trainer;
+  uint64_t at = (uint64_t)task * DRAW_ELEMENTS;
+  model_draw(&trainer->step->options.config, trainer->options.seed, drawing->parameter,
+             drawing->first + at, train_min_u64(DRAW_ELEMENTS, drawing->count - at),
+             trainer->piece + at);
+}
+
+static mr_status draw_part(struct trainer *trainer, struct mr_team *team, uint32_t index) {
+  struct model_part part = model_part_at(&trainer->step->options.config, index);
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < step->part_count; i++) {
-    struct model_part part = model_part_at(&step->options.config, i);
-    for (uint64_t at = 0; status == MR_OK && at < part.count; at += TRAIN_PIECE_ELEMENTS) {
-      uint64_t count = train_min_u64(TRAIN_PIECE_ELEMENTS, part.count - at);
-      model_draw(&step->options.config, trainer->options.seed, part.parameter, part.first + at,
-                 count, trainer->piece);
-      status = part_write(trainer, i, at, trainer->piece, count);
-    }
+  for (uint64_t at = 0; status == MR_OK && at < part.count; at += TRAIN_PIECE_ELEMENTS) {
+    struct drawing drawing = {.trainer = trainer,
+                              .parameter = part.parameter,
+                              .first = part.first + at,
+                              .count = train_min_u64(TRAIN_PIECE_ELEMENTS, part.count - at)};
+    uint64_t tasks = (drawing.count + DRAW_ELEMENTS - 1) / DRAW_ELEMENTS;
+    mr_team_run(team, (uint32_t)tasks, draw_task, &drawing);
+    status = part_write(trainer, index, at, trainer->piece, drawing.count);
   }
+  return status;
+}
+
+static mr_status draw_weights(struct trainer *trainer) {
+  struct mr_team *team = NULL;
+  mr_status status = mr_team_create(trainer->options.run.threads, &team);
+  for (uint32_t i = 0; status == MR_OK && i < trainer->step->part_count; i++) {
+    status = draw_part(trainer, team, i);
+  }
+  mr_team_destroy(team);
   return status;
 }
 
