@@ -21,6 +21,8 @@ foreach(program IN ITEMS test_device_cuda test_runtime_device)
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/tests)
 endforeach()
+target_compile_definitions(test_runtime_device PRIVATE
+  WORLD_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}/gpu/world.cu")
 memrun_device_test(device_cuda test_device_cuda)
 memrun_device_test(runtime_device test_runtime_device)
 

@@ -36,6 +36,8 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
   memrun_system_test(train cuda LABEL gpu ALONE ARGUMENTS real)
   memrun_system_test(verify_gpt2 shares LABEL gpu ALONE ARGUMENTS real 100,50,25 --preset gpt2
     --batch 4 --seq 1024 --steps 3)
+  memrun_system_test(verify_gpt2_bf16 shares LABEL gpu ALONE ARGUMENTS real 100,50,25 --preset gpt2
+    --batch 4 --seq 1024 --steps 3 --dtype bf16)
   memrun_system_test(verify_gpt2-xl shares LABEL gpu ALONE TIMEOUT 580 ARGUMENTS real
     100,50,25 --preset gpt2-xl --batch 1 --seq 512 --steps 2)
   memrun_system_test(pressure pressure SLOW)

@@ -46,6 +46,7 @@ class Block(nn.Module):
 class GPT2(nn.Module):
     def __init__(self, layers, width, heads, vocab, positions, fused):
         super().__init__()
+        self.fused = fused
         self.wte = nn.Embedding(vocab, width)
         self.wpe = nn.Embedding(positions, width)
         self.h = nn.ModuleList(Block(width, heads, fused) for _ in range(layers))
@@ -56,7 +57,9 @@ class GPT2(nn.Module):
 
     def forward(self, tokens, targets):
         t = tokens.shape[1]
-        mask = torch.full((t, t), float("-inf"), device=tokens.device).triu(1)
+        mask = None
+        if not self.fused:
+            mask = torch.full((t, t), float("-inf"), device=tokens.device).triu(1)
         x = self.wte(tokens) + self.wpe.weight[:t]
         for block in self.h:
             x = block(x, mask)

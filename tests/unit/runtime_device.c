@@ -12,10 +12,12 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "tests/unit/device_found.h"
 #include "tests/unit/device_job.h"
+#include "tests/unit/world_ops.h"
 
 #define RUNS         5u
 #define MOST_SECONDS 60.0 /* for a job of less than one, on a busy machine too */
@@ -43,6 +45,24 @@ static void run_often(mr_offload offload, uint64_t host_bytes, mr_recompute reco
   }
   assert_true(device_used_bytes() <= idle + job.slack_bytes);
   device_job_fini(&job);
+}
+
+/* What the fake driver runs has a kernel for a device too. */
+static void every_kernel_has_a_source(void **state) {
+  (void)state;
+  static char source[1 << 16];
+  FILE *file = fopen(WORLD_SOURCE, "re");
+  assert_non_null(file);
+  size_t bytes = fread(source, 1, sizeof source - 1, file);
+  assert_int_equal(fclose(file), 0);
+  source[bytes] = '\0';
+  for (size_t k = 0; k < WORLD_KIND_COUNT; k++) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "KERNEL %s(", world_kernels[k].cuda_name);
+    if (strstr(source, wanted) == NULL) {
+      fail_msg("%s lacks %s", WORLD_SOURCE, world_kernels[k].cuda_name);
+    }
+  }
 }
 
 static void everything_fits(void **state) {
@@ -100,6 +120,7 @@ static void a_kernel_that_breaks_the_device_ends_the_run(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_kernel_has_a_source),
       cmocka_unit_test(everything_fits),
       cmocka_unit_test(through_the_host),
       cmocka_unit_test(through_nvme),
