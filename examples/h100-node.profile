@@ -12,6 +12,9 @@ device_memory    = 76 GiB
 host_memory      = 480 GiB
 nvme             = 7 TB
 
+# What the host's processors reach in their memory, if they are to run updates beside the device.
+# host_memory_bandwidth = 200 GB/s
+
 # Ops: the longer of arithmetic and memory traffic, plus the cost of starting one.
 compute          = 320 TFLOP/s          # TF32 on tensor cores, as large products reach it
 memory_bandwidth = 2.9 TB/s

@@ -177,7 +177,7 @@ static void place_cuts(struct mr_bound *bound, const uint64_t *held_bytes) {
       bound->clock[cut] = clock;
       bound->held_bytes[cut++] = held_bytes[k];
     }
-    clock += problem->op_seconds[k];
+    clock += mr_host_least_seconds(problem, k);
   }
   bound->clock[cut] = clock;
 }
@@ -335,7 +335,6 @@ static double total_seconds(const struct mr_bound *bound, const struct rates *ra
 /* The least time of the window from a cut to the d-th after it. */
 static double window_seconds(const struct mr_bound *bound, const struct rates *rates, double device,
                              uint32_t cut, uint32_t d) {
-  const double *op_seconds = bound->problem->op_seconds;
   uint32_t n = bound->problem->program->op_count;
   uint32_t count = bound->cut_count;
   uint32_t end = (cut + d) % count;
@@ -346,11 +345,12 @@ static double window_seconds(const struct mr_bound *bound, const struct rates *r
       bound->out_bytes[(size_t)end * (count + 1) + d] - (device - (double)bound->held_bytes[end]);
   double seconds = fmax(ops, passing_seconds(rates, in, out));
   if (in > 0) {
-    double last = op_seconds[(bound->cuts[end] + n - 1) % n];
+    double last = mr_host_least_seconds(bound->problem, (bound->cuts[end] + n - 1) % n);
     seconds = fmax(seconds, passing_seconds(rates, in, 0) + last);
   }
   if (out > 0) {
-    seconds = fmax(seconds, passing_seconds(rates, 0, out) + op_seconds[bound->cuts[cut]]);
+    seconds = fmax(seconds, passing_seconds(rates, 0, out) +
+                                mr_host_least_seconds(bound->problem, bound->cuts[cut]));
   }
   return seconds;
 }
@@ -423,7 +423,9 @@ mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *s
     uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
                                                budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
                                            [MR_TIER_NVME] = budget[MR_TIER_NVME]};
-    status = mr_liveness_init(&liveness, problem->program);
+    /* Ops of a host that is apart need not run when the device comes to their place. */
+    status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
+                                 : mr_liveness_init(&liveness, problem->program);
     if (status == MR_OK) {
       status = bound_under(problem, &liveness, beside_nvme, &all);
       mr_liveness_fini(&liveness);

@@ -19,6 +19,11 @@ double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double by
   return fmax(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
 }
 
+double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
+  bool handed_over = draft->problem->host_apart && draft->runs_on_host[op];
+  return handed_over ? 0 : draft->problem->op_seconds[op];
+}
+
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
   return mr_books_most(&draft->usage, from, to) + pages <= draft->limit_pages;
 }
@@ -183,6 +188,12 @@ void mr_draft_set_limits(struct mr_draft *draft) {
       limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
 }
 
+static void start_clock(struct mr_draft *draft) {
+  for (uint32_t k = 0; k < draft->op_count; k++) {
+    draft->clock[k + 1] = draft->clock[k] + mr_draft_op_seconds(draft, k);
+  }
+}
+
 mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
                         uint64_t page_bytes) {
   const struct mr_graph *graph = problem->program;
@@ -200,11 +211,11 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
   }
   for (uint32_t k = 0; k < graph->op_count; k++) {
     draft->pages[graph->tensor_count + k] = pages_of(graph->ops[k].scratch_bytes, page_bytes);
-    draft->clock[k + 1] = draft->clock[k] + problem->op_seconds[k];
   }
   draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
   status = mr_draft_place(draft);
   if (status == MR_OK) {
+    start_clock(draft);
     status = make_gaps(draft);
   }
   if (status == MR_OK) {
@@ -228,6 +239,7 @@ void mr_draft_fini(struct mr_draft *draft) {
   }
   mr_liveness_fini(&draft->host_liveness);
   free(draft->on_host);
+  free(draft->runs_on_host);
   free(draft->pages);
   free(draft->small_offsets);
   mr_books_fini(&draft->usage);

@@ -57,8 +57,9 @@ enum mr_draft_effort {
 struct mr_draft {
   const struct mr_plan_problem *problem;
   const struct mr_graph *program;
-  bool *on_host;                    /* for each tensor: ops on the host use it there */
-  struct mr_liveness liveness;      /* accesses on the device ... */
+  bool *on_host;               /* for each tensor: ops on the host use it there */
+  bool *runs_on_host;          /* for each op: it uses tensors there; host_apart: all of them */
+  struct mr_liveness liveness; /* accesses on the device ... */
   struct mr_liveness host_liveness; /* ... and on the host */
   uint32_t op_count;
   uint64_t page_bytes;
@@ -98,6 +99,9 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
 
 /* How fast ops run, as a part of their speed alone, while NVMe moves so many bytes a second. */
 double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second);
+
+/* For how long the op takes up the device. */
+double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
 
 /* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
  * first that writes without reading; of others that last, none (UINT32_MAX). Counted from the
@@ -174,13 +178,15 @@ bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint3
 /* How ops that can run on the host use a tensor: not so that it could be used there, beside ops on
  * the device, or alone. */
 enum mr_host_use { MR_HOST_USE_NONE, MR_HOST_USE_SOME, MR_HOST_USE_ALL };
+/* `runs_on_host`: for each op; NULL: all that can do. */
 enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
-                                mr_tensor_id tensor);
+                                const bool *runs_on_host, mr_tensor_id tensor);
 
-/* Takes the accesses on the host, of tensors with on_host, out of the liveness. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_liveness_split(struct mr_liveness *liveness,
-                                            const struct mr_graph *graph, const bool *on_host,
-                                            struct mr_liveness *host_out);
+/* Whether any op may run on the host; what one takes there where the host is apart. */
+bool mr_host_may_run(const struct mr_plan_problem *problem);
+double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op);
+/* What the op takes of the device's time at least, whoever runs it. */
+double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op);
 
 /* The accesses for which a tensor is on the device wherever ops on the host use theirs; none of a
  * tensor that such an op writes without reading it. MR_NO_MEMORY. */
@@ -190,8 +196,8 @@ MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *
 /* Ops of a plan with an operand on the host. */
 uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan);
 
-/* Fills in on_host, as far as the host has room, and splits the liveness; pages and
- * host_limit_pages are known. MR_NO_MEMORY. */
+/* Fills in on_host and runs_on_host, as far as the host has room, and takes the accesses on the
+ * host out of the liveness; pages and host_limit_pages are known. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_place(struct mr_draft *draft);
 
 /* Packs what is below half a page; fills in small_offsets and small_bytes. MR_NO_MEMORY. */

@@ -104,7 +104,7 @@ mr_status mr_explain_phases(const struct mr_plan_problem *problem,
     boundaries[k] = fmax(ops[k].end_seconds - origin, before);
     phase->op_count++;
     phase->seconds += boundaries[k] - before;
-    phase->compute_seconds += problem->op_seconds[k];
+    phase->compute_seconds += ops[k].handed_over ? 0 : problem->op_seconds[k];
     before = boundaries[k];
   }
   for (mr_link link = 0; status == MR_OK && link < MR_LINK_COUNT; link++) {

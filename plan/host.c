@@ -1,21 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which tensors ops on the host use there. What persists may be used on the host anywhere in the
- * step; what lives inside one step (a gradient) only by its last ops, so that it leaves the device
- * once and never comes back; what is carried into the next step not at all. Tensors that no op on
- * the device uses are served first: they need no moves at all. The host keeps a place for each, so
- * what it has no room for stays as it was.
+ * Which ops run on the host, and which tensors they use there. What persists may be used on the
+ * host anywhere in the step; what lives inside one step (a gradient) only by its last ops, so that
+ * it leaves the device once and never comes back; what is carried into the next step not at all.
+ *
+ * Where the processor reads the device's memory, the choice is among tensors, and those that no op
+ * on the device uses are served first: they need no moves at all. Where it does not, the choice is
+ * among ops: one that runs on the host has all its paged operands there. The host keeps a place for
+ * each tensor, so what it has no room for stays as it was.
  */
 #include <stdlib.h>
 
 #include "plan/draft.h"
 
-static bool runs_on_host(const struct mr_graph *graph, mr_op_id op) {
+static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
   return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
 }
 
+bool mr_host_may_run(const struct mr_plan_problem *problem) {
+  return problem->budget_bytes[MR_TIER_HOST] > 0 &&
+         (!problem->host_apart || problem->host_bytes_per_second > 0);
+}
+
+double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
+  return (double)problem->program->ops[op].memory_bytes / problem->host_bytes_per_second;
+}
+
+double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
+  bool elsewhere =
+      problem->host_apart && mr_host_may_run(problem) && is_capable(problem->program, op);
+  return elsewhere ? 0 : problem->op_seconds[op];
+}
+
 enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
-                                mr_tensor_id tensor) {
+                                const bool *runs_on_host, mr_tensor_id tensor) {
   const struct mr_access *accesses = liveness->accesses;
   uint32_t end = liveness->first[tensor + 1];
   uint32_t first = liveness->first[tensor];
@@ -23,7 +41,8 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   uint32_t on_host = 0;
   bool ends_there = true;
   for (uint32_t i = first; i < end; i++) {
-    bool host = runs_on_host(graph, accesses[i].op);
+    mr_op_id op = accesses[i].op;
+    bool host = runs_on_host == NULL ? is_capable(graph, op) : runs_on_host[op];
     ends_there = ends_there && (host || on_host == 0);
     on_host += host;
   }
@@ -36,23 +55,24 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   return ends_there && on_host < end - first ? MR_HOST_USE_SOME : MR_HOST_USE_NONE;
 }
 
-/* Whether the tensor may not go to the host at all. */
-static bool is_barred(const struct mr_plan_problem *problem, mr_tensor_id tensor) {
+/* Whether the tensor may be used on the host at all. */
+static bool is_wanted(const struct mr_plan_problem *problem, mr_tensor_id tensor) {
   for (uint32_t i = 0; i < problem->ban_count; i++) {
     if (problem->bans[i].tensor == tensor && problem->bans[i].decision == MR_DECISION_HOST) {
-      return true;
+      return false;
     }
   }
-  return false;
+  return problem->on_host[tensor];
 }
+
+/* ---- Memory that the processor reads: tensors ---- */
 
 /* Takes the tensors of one kind of use that are wanted on the host while it has room. */
 static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *room_pages) {
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
     uint64_t pages = draft->pages[t];
-    if (!draft->problem->on_host[t] || pages == 0 || pages > *room_pages ||
-        mr_host_use_of(draft->program, &draft->liveness, t) != use ||
-        is_barred(draft->problem, t)) {
+    if (pages == 0 || pages > *room_pages || !is_wanted(draft->problem, t) ||
+        mr_host_use_of(draft->program, &draft->liveness, NULL, t) != use) {
       continue;
     }
     draft->on_host[t] = true;
@@ -60,22 +80,125 @@ static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *ro
   }
 }
 
-mr_status mr_liveness_split(struct mr_liveness *liveness, const struct mr_graph *graph,
-                            const bool *on_host, struct mr_liveness *host_out) {
-  uint32_t total = liveness->first[graph->tensor_count];
+static void place_tensors(struct mr_draft *draft) {
+  uint64_t room_pages = draft->host_limit_pages;
+  place_use(draft, MR_HOST_USE_ALL, &room_pages);
+  place_use(draft, MR_HOST_USE_SOME, &room_pages);
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    draft->runs_on_host[k] = is_capable(draft->program, k);
+  }
+}
+
+/* ---- A host that is apart: ops ---- */
+
+/* The operands of an op: inputs, then outputs. */
+static uint32_t operand_count(const struct mr_op *op) {
+  return op->input_count + op->output_count;
+}
+
+static mr_tensor_id operand_of(const struct mr_op *op, uint32_t operand) {
+  return operand < op->input_count ? op->inputs[operand] : op->outputs[operand - op->input_count];
+}
+
+/* Whether the queue of the host could run the op, were its operands used as they must. */
+static bool can_be_handed_over(const struct mr_draft *draft, mr_op_id id) {
+  const struct mr_op *op = &draft->program->ops[id];
+  uint64_t small_bytes = 0;
+  bool can = is_capable(draft->program, id) && op->scratch_bytes == 0 &&
+             op->run[MR_BACKEND_CPU] != NULL;
+  for (uint32_t i = 0; can && i < operand_count(op); i++) {
+    mr_tensor_id t = operand_of(op, i);
+    bool small = draft->pages[t] == 0;
+    can = small ? i < op->input_count : is_wanted(draft->problem, t);
+    small_bytes += small ? mr_round_up(draft->program->tensors[t].bytes, MR_HANDOVER_ALIGNMENT) : 0;
+  }
+  return can && small_bytes <= MR_HANDOVER_BYTES;
+}
+
+static bool operands_are_well_used(const struct mr_draft *draft, mr_op_id id) {
+  const struct mr_op *op = &draft->program->ops[id];
+  bool well = true;
+  for (uint32_t i = 0; well && i < operand_count(op); i++) {
+    mr_tensor_id t = operand_of(op, i);
+    well = draft->pages[t] == 0 || mr_host_use_of(draft->program, &draft->liveness,
+                                                  draft->runs_on_host, t) != MR_HOST_USE_NONE;
+  }
+  return well;
+}
+
+/* Leaves ops to the device until every tensor is used on the host as it may be: one op fewer there
+ * changes how its tensors are used. */
+static void leave_ill_used(struct mr_draft *draft) {
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (mr_op_id k = 0; k < draft->op_count; k++) {
+      if (draft->runs_on_host[k] && !operands_are_well_used(draft, k)) {
+        draft->runs_on_host[k] = false;
+        changed = true;
+      }
+    }
+  }
+}
+
+/* Gives the op's operands places; false, and none, where there is no room for all. */
+static bool take_places(struct mr_draft *draft, mr_op_id id, uint64_t *room_pages) {
+  const struct mr_op *op = &draft->program->ops[id];
+  mr_tensor_id taken[2 * MR_MAX_OPERANDS];
+  uint32_t taken_count = 0;
+  uint64_t pages = 0;
+  for (uint32_t i = 0; i < operand_count(op); i++) {
+    mr_tensor_id t = operand_of(op, i);
+    if (draft->pages[t] > 0 && !draft->on_host[t]) {
+      draft->on_host[t] = true;
+      taken[taken_count++] = t;
+      pages += draft->pages[t];
+    }
+  }
+  bool room = pages <= *room_pages;
+  *room_pages -= room ? pages : 0;
+  while (!room && taken_count > 0) {
+    draft->on_host[taken[--taken_count]] = false;
+  }
+  return room;
+}
+
+static void place_ops(struct mr_draft *draft) {
+  uint64_t room_pages = draft->host_limit_pages;
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    draft->runs_on_host[k] = can_be_handed_over(draft, k);
+  }
+  leave_ill_used(draft);
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    draft->runs_on_host[k] = draft->runs_on_host[k] && take_places(draft, k, &room_pages);
+  }
+  leave_ill_used(draft);
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    draft->on_host[t] = draft->on_host[t] &&
+                        mr_host_use_of(draft->program, &draft->liveness, draft->runs_on_host, t) !=
+                            MR_HOST_USE_NONE;
+  }
+}
+
+/* ---- Both ---- */
+
+/* Takes the accesses on the host out of the liveness. */
+static mr_status split_liveness(struct mr_draft *draft) {
+  struct mr_liveness *liveness = &draft->liveness;
+  uint32_t tensor_count = draft->program->tensor_count;
+  uint32_t total = liveness->first[tensor_count];
   struct mr_liveness host = {mr_allocate(total, sizeof *host.accesses),
-                             mr_allocate(graph->tensor_count + 1ull, sizeof *host.first),
-                             graph->tensor_count};
+                             mr_allocate(tensor_count + 1ull, sizeof *host.first), tensor_count};
   if (host.accesses == NULL || host.first == NULL) {
     mr_liveness_fini(&host);
     return MR_NO_MEMORY;
   }
   uint32_t next = 0;
   uint32_t kept = 0;
-  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+  for (uint32_t t = 0; t < tensor_count; t++) {
     for (; next < liveness->first[t + 1]; next++) {
       struct mr_access access = liveness->accesses[next];
-      if (on_host[t] && runs_on_host(graph, access.op)) {
+      if (draft->on_host[t] && draft->runs_on_host[access.op]) {
         host.accesses[next - kept] = access;
       } else {
         liveness->accesses[kept++] = access;
@@ -84,35 +207,44 @@ mr_status mr_liveness_split(struct mr_liveness *liveness, const struct mr_graph 
     liveness->first[t + 1] = kept;
     host.first[t + 1] = next - kept;
   }
-  *host_out = host;
+  draft->host_liveness = host;
   return MR_OK;
 }
 
 mr_status mr_draft_place(struct mr_draft *draft) {
+  const struct mr_plan_problem *problem = draft->problem;
   draft->on_host = mr_allocate(draft->program->tensor_count, sizeof *draft->on_host);
-  if (draft->on_host == NULL) {
+  draft->runs_on_host = mr_allocate(draft->op_count, sizeof *draft->runs_on_host);
+  if (draft->on_host == NULL || draft->runs_on_host == NULL) {
     return MR_NO_MEMORY;
   }
-  if (draft->problem->on_host != NULL) {
-    uint64_t room_pages = draft->host_limit_pages;
-    place_use(draft, MR_HOST_USE_ALL, &room_pages);
-    place_use(draft, MR_HOST_USE_SOME, &room_pages);
+  if (problem->on_host != NULL && mr_host_may_run(problem)) {
+    if (problem->host_apart) {
+      place_ops(draft);
+    } else {
+      place_tensors(draft);
+    }
   }
-  return mr_liveness_split(&draft->liveness, draft->program, draft->on_host, &draft->host_liveness);
+  return split_liveness(draft);
 }
 
 /* Of which of a tensor's accesses a bound knows that they need the device. */
 enum need { NEED_ALL, NEED_DEVICE_OPS, NEED_NONE };
 
-static enum need need_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
+static enum need need_of(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                          mr_tensor_id t) {
+  const struct mr_graph *graph = problem->program;
+  const struct mr_tensor *tensor = &graph->tensors[t];
   enum need need = NEED_ALL;
-  if (mr_host_use_of(graph, liveness, t) == MR_HOST_USE_NONE) {
+  /* Of a host that is apart any of the ops may make use, and leave the others to the device. */
+  bool never = problem->host_apart ? tensor->role == MR_INPUT || tensor->carried
+                                   : mr_host_use_of(graph, liveness, NULL, t) == MR_HOST_USE_NONE;
+  if (never) {
     return need;
   }
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1] && need != NEED_NONE; i++) {
     const struct mr_access *access = &liveness->accesses[i];
-    if (runs_on_host(graph, access->op)) {
+    if (is_capable(graph, access->op)) {
       need = access->reads ? NEED_DEVICE_OPS : NEED_NONE;
     }
   }
@@ -133,8 +265,7 @@ mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
     return MR_NO_MEMORY;
   }
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    bool may = problem->budget_bytes[MR_TIER_HOST] > 0;
-    needs[t] = may ? need_of(graph, &liveness, t) : NEED_ALL;
+    needs[t] = mr_host_may_run(problem) ? need_of(problem, &liveness, t) : NEED_ALL;
   }
   uint32_t next = 0;
   uint32_t kept = 0;
@@ -142,7 +273,7 @@ mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
     for (; next < liveness.first[t + 1]; next++) {
       struct mr_access access = liveness.accesses[next];
       bool needed =
-          needs[t] == NEED_ALL || (needs[t] == NEED_DEVICE_OPS && !runs_on_host(graph, access.op));
+          needs[t] == NEED_ALL || (needs[t] == NEED_DEVICE_OPS && !is_capable(graph, access.op));
       if (needed) {
         liveness.accesses[kept++] = access;
       }

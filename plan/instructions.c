@@ -85,8 +85,7 @@ static void add_born(struct mr_lowering *l, struct mr_instruction *run, uint32_t
 static uint32_t operand_at(const struct mr_lowering *l, uint32_t op_id, mr_tensor_id t,
                            uint32_t *cursor) {
   const struct mr_liveness *liveness = &l->draft->liveness;
-  if (l->host_stay[t] != MR_NO_INSTANCE &&
-      (l->draft->program->ops[op_id].flags & MR_OP_HOST_CAPABLE) != 0) {
+  if (l->host_stay[t] != MR_NO_INSTANCE && l->draft->runs_on_host[op_id]) {
     return l->host_stay[t];
   }
   while (liveness->accesses[liveness->first[t] + cursor[t]].op < op_id) {
@@ -106,6 +105,7 @@ static void add_run(struct mr_lowering *l, uint32_t op_id, uint32_t *cursor, uin
                                  .instance = MR_NO_INSTANCE,
                                  .slot = MR_NO_SLOT,
                                  .first_birth = plan->birth_count};
+  run->handed_over = draft->problem->host_apart && draft->runs_on_host[op_id];
   for (uint32_t i = 0; i < op->input_count + op->output_count; i++) {
     bool input = i < op->input_count;
     mr_tensor_id t = input ? op->inputs[i] : op->outputs[i - op->input_count];
@@ -136,10 +136,32 @@ static mr_status add_compute(struct mr_lowering *l) {
     bool has = graph->ops[k].scratch_bytes > 0;
     add_run(l, k, cursor, has ? scratch : MR_NO_INSTANCE);
     scratch += has;
-    plan->compute_seconds += l->draft->problem->op_seconds[k];
+    plan->compute_seconds += mr_draft_op_seconds(l->draft, k);
   }
   free(cursor);
   plan->host_op_count = mr_plan_count_host_ops(plan);
+  return MR_OK;
+}
+
+/* The queue of the host: the ops that compute hands over. */
+static mr_status add_host_queue(struct mr_lowering *l) {
+  struct mr_program_plan *plan = l->plan;
+  const struct mr_instruction *compute = plan->instructions[MR_QUEUE_COMPUTE];
+  uint32_t count = 0;
+  for (mr_op_id k = 0; k < l->draft->op_count; k++) {
+    count += compute[k].handed_over;
+  }
+  struct mr_instruction *queue = mr_allocate(count, sizeof *queue);
+  if (queue == NULL) {
+    return MR_NO_MEMORY;
+  }
+  plan->instructions[MR_QUEUE_HOST] = queue;
+  for (mr_op_id k = 0; k < l->draft->op_count; k++) {
+    if (!compute[k].handed_over) continue;
+    queue[plan->instruction_count[MR_QUEUE_HOST]++] = (struct mr_instruction){
+        .op = k, .needed_by = k, .instance = MR_NO_INSTANCE, .slot = MR_NO_SLOT};
+    plan->host_seconds += mr_host_op_seconds(l->draft->problem, k);
+  }
   return MR_OK;
 }
 
@@ -166,6 +188,7 @@ mr_status mr_lowering_add_instructions(struct mr_lowering *l) {
     goto done;
   }
   status = add_compute(l);
+  status = status == MR_OK ? add_host_queue(l) : status;
   for (mr_link link = 0; link < MR_LINK_COUNT && status == MR_OK; link++) {
     status = add_link(l, link, moves);
   }

@@ -5,6 +5,10 @@
  * host next to such an op for no gain: parameters that leave after their update, gradients that
  * leave before it. The faster is taken; of equals the one that moves less, since the machine's
  * memory is shared by copies and ops whatever the simulator says.
+ *
+ * A host that is apart computes beside the device, and an op there has all its tensors there. So
+ * the choice is how many of the ops that can: all, a half, then a quarter or three. They are the
+ * last of the program, whose results the next step needs last.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +18,8 @@
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3
+/* Of the ops that can run on a host that is apart. */
+#define PARTS 4u
 
 struct placement {
   struct mr_plan_problem problem; /* of the present trial */
@@ -55,7 +61,7 @@ static mr_status try_placement(struct placement *p) {
 static bool add_uses(struct placement *p, enum mr_host_use use) {
   bool any = false;
   for (uint32_t t = 0; t < p->liveness.tensor_count; t++) {
-    p->trial[t] = mr_host_use_of(p->problem.program, &p->liveness, t) == use;
+    p->trial[t] = mr_host_use_of(p->problem.program, &p->liveness, NULL, t) == use;
     any = any || p->trial[t];
   }
   return any;
@@ -72,7 +78,7 @@ static bool add_movers(struct placement *p) {
   for (uint32_t i = 0; i < p->best->gap_count; i++) {
     const struct mr_gap *gap = &p->best->gaps[i];
     if (gap->decision != MR_DECISION_HOST || p->trial[gap->tensor] ||
-        mr_host_use_of(graph, &p->liveness, gap->tensor) != MR_HOST_USE_SOME) {
+        mr_host_use_of(graph, &p->liveness, NULL, gap->tensor) != MR_HOST_USE_SOME) {
       continue;
     }
     bool lasts = mr_role_is_persistent(graph->tensors[gap->tensor].role);
@@ -95,17 +101,65 @@ static mr_status improve(struct placement *p) {
   return status;
 }
 
+static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
+  return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
+}
+
+/* Wants the tensors of the last `parts` of four of the ops that can run on the host; a tensor that
+ * others of them use too is of no harm. */
+static void want_ops(struct placement *p, uint32_t parts) {
+  const struct mr_graph *graph = p->problem.program;
+  uint32_t capable = 0;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    capable += is_capable(graph, k);
+  }
+  memset(p->trial, 0, p->liveness.tensor_count * sizeof *p->trial);
+  uint64_t left_out = capable - (uint64_t)capable * parts / PARTS;
+  uint64_t seen = 0;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    if (!is_capable(graph, k) || seen++ < left_out) continue;
+    for (uint32_t i = 0; i < graph->ops[k].input_count; i++) {
+      p->trial[graph->ops[k].inputs[i]] = true;
+    }
+    for (uint32_t i = 0; i < graph->ops[k].output_count; i++) {
+      p->trial[graph->ops[k].outputs[i]] = true;
+    }
+  }
+}
+
+/* Plans with so many parts of the ops there; *taken_out: that is the best so far. */
+static mr_status try_parts(struct placement *p, uint32_t parts, bool *taken_out) {
+  double before_seconds = p->best->fits ? p->best->step_seconds : INFINITY;
+  bool fitted = p->best->fits;
+  want_ops(p, parts);
+  mr_status status = try_placement(p);
+  *taken_out = p->best->fits && (!fitted || p->best->step_seconds < before_seconds);
+  return status;
+}
+
+static mr_status improve_apart(struct placement *p) {
+  bool taken = false;
+  mr_status status = try_parts(p, PARTS, &taken);
+  if (status == MR_OK) {
+    status = try_parts(p, PARTS / 2, &taken);
+  }
+  return status == MR_OK ? try_parts(p, taken ? PARTS / 4 : 3 * PARTS / 4, &taken) : status;
+}
+
 /* The plan with nothing on the host, then what is better. That the first is of no use says nothing
  * of the others: what is used on the host need not be moved. */
 static mr_status choose(struct placement *p) {
   mr_status status = mr_plan_make_placed(&p->problem, p->best);
   bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
-  return status == MR_OK && moves ? improve(p) : status;
+  if (status != MR_OK || !moves) {
+    return status;
+  }
+  return p->problem.host_apart ? improve_apart(p) : improve(p);
 }
 
 static bool has_host_ops(const struct mr_graph *graph) {
   for (uint32_t k = 0; k < graph->op_count; k++) {
-    if ((graph->ops[k].flags & MR_OP_HOST_CAPABLE) != 0) {
+    if (is_capable(graph, k)) {
       return true;
     }
   }
@@ -113,8 +167,8 @@ static bool has_host_ops(const struct mr_graph *graph) {
 }
 
 mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  if (problem->on_host != NULL || problem->device_ops_only || problem->policy == MR_POLICY_LRU ||
-      problem->budget_bytes[MR_TIER_HOST] == 0 || !has_host_ops(problem->program)) {
+  if (problem->on_host != NULL || !mr_host_may_run(problem) || problem->policy == MR_POLICY_LRU ||
+      !has_host_ops(problem->program)) {
     return mr_plan_make_placed(problem, plan);
   }
   struct placement p = {.problem = *problem, .best = plan};

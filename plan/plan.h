@@ -36,6 +36,14 @@
  * is sent to the host: out before the first of them, back after the last. plan/place.c chooses the
  * tensors; the ops keep their place on the compute queue, beside operands on the device.
  *
+ * Where the processor cannot read the device's memory, such an op has all its paged operands on the
+ * host, and the queue of the host runs it, beside the ops that the device computes meanwhile. Its
+ * instruction on the compute queue *hands it over*: it copies the small tensors that the op reads
+ * to the op's own place on the host, so that only compute touches the small arena there too. The op
+ * waits for that and for the moves of the others, moves that need its outputs wait for it, and the
+ * next step's copy waits until the op has read this one's. An op with scratch, or with a small
+ * output, is the device's.
+ *
  * The ladder: more memory is never worse. A search may find a worse plan for a larger budget, so
  * plans are not made for the budget itself but for the *rungs* below it: budgets between which the
  * budget itself, or what it is short of, changes by a few percent, and at the foot the smallest
@@ -74,10 +82,12 @@
 
 #include "graph/graph.h"
 
-/* Queue 0 computes; queue 1 + l serves link l. */
+/* Queue 0 computes; queue 1 + l serves link l; the last runs ops on the host beside a device whose
+ * memory it cannot read. */
 #define MR_QUEUE_COMPUTE  0u
 #define MR_QUEUE_OF(link) (1u + (uint32_t)(link))
-#define MR_QUEUE_COUNT    (1u + (uint32_t)MR_LINK_COUNT)
+#define MR_QUEUE_HOST     MR_QUEUE_OF(MR_LINK_COUNT)
+#define MR_QUEUE_COUNT    (MR_QUEUE_HOST + 1u)
 #define MR_NO_INSTANCE    UINT32_MAX
 #define MR_NO_SLOT        UINT32_MAX
 
@@ -125,7 +135,9 @@ struct mr_plan_problem {
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
    * the tensors. */
   const bool *on_host;
-  bool device_ops_only;           /* no op runs on the host: how fast it would be is not known */
+  bool host_apart;                /* the processor cannot read the device's memory */
+  double host_bytes_per_second;   /* of memory that ops on the host get through, where it is apart;
+                                     0: not known, so that no op runs there */
   const struct mr_plan_ban *bans; /* borrowed during the call */
   uint32_t ban_count;
 };
@@ -153,6 +165,7 @@ struct mr_wait {
 };
 
 struct mr_instruction {
+  bool handed_over; /* compute: the queue of the host runs the op */
   uint32_t op; /* compute: the op; fetch: the op from whose start on its pages are its own; evict:
                   the op it follows */
   uint32_t needed_by; /* fetch: the op that reads it; evict: the op from which on the pages are
@@ -170,6 +183,11 @@ struct mr_instruction {
   double start_seconds; /* predicted, from the start of the step's first op */
   double end_seconds;
 };
+
+/* The small tensors that an op of the queue of the host reads take no more together, each rounded
+ * up to MR_HANDOVER_ALIGNMENT: scalars, not data. */
+#define MR_HANDOVER_BYTES     4096u
+#define MR_HANDOVER_ALIGNMENT 64u
 
 /* Room on the host for one or more stays of a tensor. */
 struct mr_slot {
@@ -241,7 +259,8 @@ struct mr_program_plan {
   uint32_t gap_count;
   struct mr_home *homes; /* for each tensor; only persistent ones and inputs mean something */
 
-  /* Compute: queue 0 has one instruction for each op, in order. */
+  /* Queue 0 has one instruction for each op, in order; the queue of the host, for those that it
+   * runs. */
   struct mr_instruction *instructions[MR_QUEUE_COUNT];
   uint32_t instruction_count[MR_QUEUE_COUNT];
   struct mr_wait *waits;
@@ -253,10 +272,11 @@ struct mr_program_plan {
   uint32_t *operands;
   uint32_t *first_operand; /* op count + 1 */
 
-  double step_seconds;  /* predicted, steady state: from one step's first op to the next one's */
-  double bound_seconds; /* no plan of this program can be faster: the busiest of compute and
-                           mandatory moves */
-  double compute_seconds;
+  double step_seconds;    /* predicted, steady state: from one step's first op to the next one's */
+  double bound_seconds;   /* no plan of this program can be faster: the busiest of compute and
+                             mandatory moves */
+  double compute_seconds; /* of the device */
+  double host_seconds;    /* of the queue of the host */
   double link_seconds[MR_LINK_COUNT];
   uint64_t moved_bytes[MR_LINK_COUNT];
 };

@@ -11,7 +11,7 @@
 #include "plan/plan_text.h"
 
 const char *const mr_plan_text_queues[MR_QUEUE_COUNT] = {
-    "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write"};
+    "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write", "host_ops"};
 static const char *const tier_keys[MR_TIER_COUNT] = {"device", "host", "nvme"};
 
 mr_status mr_plan_text_refuse(const struct mr_plan_file *file, const char *format, ...) {

@@ -117,16 +117,15 @@ static void print_places(FILE *out, const struct mr_program_plan *plan) {
   fprintf(out, "]");
 }
 
-/* [[queue, count, of the step before], ...] and [instance, ...] */
-static void print_waits_and_births(FILE *out, const struct mr_program_plan *plan,
-                                   const struct mr_instruction *instruction) {
+/* [[queue, count, of the step before], ...] */
+static void print_waits(FILE *out, const struct mr_program_plan *plan,
+                        const struct mr_instruction *instruction) {
   fprintf(out, "[");
   for (uint32_t i = 0; i < instruction->wait_count; i++) {
     const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
     fprintf(out, "%s[%u,%u,%d]", i == 0 ? "" : ",", wait->queue, wait->count, wait->previous_step);
   }
-  fprintf(out, "],");
-  print_list(out, plan->births + instruction->first_birth, instruction->birth_count);
+  fprintf(out, "]");
 }
 
 static void print_queue(FILE *out, const struct mr_program_plan *plan, uint32_t queue) {
@@ -137,12 +136,18 @@ static void print_queue(FILE *out, const struct mr_program_plan *plan, uint32_t 
     if (queue == MR_QUEUE_COMPUTE) {
       uint32_t first = plan->first_operand[i];
       print_list(out, plan->operands + first, plan->first_operand[i + 1] - first);
+    } else if (queue == MR_QUEUE_HOST) {
+      fprintf(out, "%u", instruction->op);
     } else {
       fprintf(out, "%u,%u,%u,%u", instruction->op, instruction->needed_by, instruction->instance,
               instruction->slot);
     }
     fprintf(out, ",");
-    print_waits_and_births(out, plan, instruction);
+    print_waits(out, plan, instruction);
+    if (queue != MR_QUEUE_HOST) {
+      fprintf(out, ",");
+      print_list(out, plan->births + instruction->first_birth, instruction->birth_count);
+    }
     fprintf(out, "]");
   }
   fprintf(out, "]");

@@ -300,9 +300,48 @@ static bool read_op(struct loader *l, const json_t *row, uint32_t k, struct mr_i
          append_births(plan, json_array_get(row, 2), run);
 }
 
+/* [op, waits] of the queue of the host. */
+static bool read_host_op(struct loader *l, const json_t *row, struct mr_instruction *run) {
+  *run = (struct mr_instruction){
+      .instance = MR_NO_INSTANCE, .slot = MR_NO_SLOT, .first_birth = l->plan->birth_count};
+  if (!mr_plan_text_u32(json_array_get(row, 0), &run->op) || run->op >= l->program->op_count) {
+    return false;
+  }
+  run->needed_by = run->op;
+  l->plan->instructions[MR_QUEUE_COMPUTE][run->op].handed_over = true;
+  return append_waits(l->plan, json_array_get(row, 1), run);
+}
+
+static bool read_instruction(struct loader *l, uint32_t queue, const json_t *row, uint32_t index) {
+  struct mr_instruction *instruction = &l->plan->instructions[queue][index];
+  if (queue == MR_QUEUE_COMPUTE) {
+    return read_op(l, row, index, instruction);
+  }
+  return queue == MR_QUEUE_HOST ? read_host_op(l, row, instruction)
+                                : read_move(l, row, instruction);
+}
+
+/* What a row of the queue holds, and where its waits are. */
+struct row_shape {
+  size_t columns;
+  size_t waits;
+  const char *missing;
+};
+
+static struct row_shape shape_of(uint32_t queue) {
+  if (queue == MR_QUEUE_COMPUTE) {
+    return (struct row_shape){3, 1, "no operands of its op, waits and births"};
+  }
+  if (queue == MR_QUEUE_HOST) {
+    return (struct row_shape){2, 1, "no op and waits"};
+  }
+  return (struct row_shape){6, 4, "no op, reader, instance, slot, waits and births"};
+}
+
 static mr_status read_queue(struct loader *l, uint32_t queue) {
   struct mr_program_plan *plan = l->plan;
   bool compute = queue == MR_QUEUE_COMPUTE;
+  struct row_shape shape = shape_of(queue);
   const json_t *table = NULL;
   uint32_t count = 0;
   mr_status status = begin_table(l, mr_plan_text_queues[queue], &table, &count);
@@ -318,13 +357,9 @@ static mr_status read_queue(struct loader *l, uint32_t queue) {
     return MR_NO_MEMORY;
   }
   for (uint32_t i = 0; i < count; i++) {
-    struct mr_instruction *instruction = &plan->instructions[queue][i];
-    const json_t *row = next_row(l, table, i, compute ? 3 : 6);
-    bool good =
-        row != NULL && (compute ? read_op(l, row, i, instruction) : read_move(l, row, instruction));
-    if (!good) {
-      return refuse_row(l, compute ? "no operands of its op, waits and births"
-                                   : "no op, reader, instance, slot, waits and births");
+    const json_t *row = next_row(l, table, i, shape.columns);
+    if (row == NULL || !read_instruction(l, queue, row, i)) {
+      return refuse_row(l, shape.missing);
     }
     plan->instruction_count[queue]++;
   }
@@ -339,9 +374,9 @@ static mr_status allocate_queues(const struct loader *l) {
   uint64_t operands = 0;
   for (uint32_t queue = 0; queue < MR_QUEUE_COUNT; queue++) {
     const json_t *table = json_object_get(l->file->root, mr_plan_text_queues[queue]);
-    size_t column = queue == MR_QUEUE_COMPUTE ? 1 : 4;
-    waits += count_nested(table, column);
-    births += count_nested(table, column + 1);
+    struct row_shape shape = shape_of(queue);
+    waits += count_nested(table, shape.waits);
+    births += queue == MR_QUEUE_HOST ? 0 : count_nested(table, shape.waits + 1);
   }
   for (uint32_t k = 0; k < l->program->op_count; k++) {
     operands += l->program->ops[k].input_count + l->program->ops[k].output_count + 1;
@@ -395,7 +430,9 @@ static mr_status check_needs(const struct loader *l) {
 static void sum_queues(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
   plan->host_op_count = mr_plan_count_host_ops(plan);
   for (uint32_t k = 0; k < plan->program->op_count; k++) {
-    plan->compute_seconds += problem->op_seconds[k];
+    bool handed_over = plan->instructions[MR_QUEUE_COMPUTE][k].handed_over;
+    plan->compute_seconds += handed_over ? 0 : problem->op_seconds[k];
+    plan->host_seconds += handed_over ? mr_host_op_seconds(problem, k) : 0;
     uint64_t bytes = mr_op_working_bytes(plan->program, k, 1);
     if (bytes > plan->largest_op_bytes) {
       plan->largest_op = k;

@@ -234,7 +234,7 @@ static bool try_op(struct sweep *sweep) {
   mr_books_add(&draft->usage, k, k + 1, (int64_t)tail_pages(sweep));
   sweep->arrived[k] = 0;
   sweep->running = true;
-  sweep->op_remaining_seconds = draft->problem->op_seconds[k];
+  sweep->op_remaining_seconds = mr_draft_op_seconds(draft, k);
   return true;
 }
 

@@ -33,13 +33,20 @@ static double bind_seconds(const struct player *player, const struct mr_instruct
 }
 
 static bool overlaps(uint32_t queue) {
-  return queue != MR_QUEUE_COMPUTE && mr_link_overlaps((mr_link)(queue - MR_QUEUE_OF(0)));
+  return queue != MR_QUEUE_COMPUTE && queue != MR_QUEUE_HOST &&
+         mr_link_overlaps((mr_link)(queue - MR_QUEUE_OF(0)));
 }
 
 /* For how long it takes up its queue. */
 static double instruction_seconds(const struct player *player, uint32_t queue,
                                   const struct mr_instruction *instruction) {
   double bind = overlaps(queue) ? 0 : bind_seconds(player, instruction);
+  if (queue == MR_QUEUE_HOST) {
+    return mr_host_op_seconds(player->problem, instruction->op);
+  }
+  if (instruction->handed_over) {
+    return bind + player->problem->link[MR_LINK_DEVICE_TO_HOST].latency_seconds;
+  }
   if (queue == MR_QUEUE_COMPUTE) {
     return bind + player->problem->op_seconds[instruction->op];
   }

@@ -17,8 +17,11 @@
  * too: an evaluation step, which must leave every persistent tensor as it was, and those that run
  * no deferred op or nothing else. They make the same moves.
  *
- * Instructions of the compute and copy queues run one after another. Those of the NVMe queues start
- * in order and may overlap: many are in flight, and a count stands for a finished prefix.
+ * An op on a host that is apart is replayed in two parts: compute copies what is small to a place
+ * of the op's own, which is a location too, and the queue of the host runs it.
+ *
+ * Instructions of the compute, copy and host queues run one after another. Those of the NVMe queues
+ * start in order and may overlap: many are in flight, and a count stands for a finished prefix.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +46,11 @@ static const char *location_describe(const struct mr_verifier *v, uint32_t locat
              (unsigned long long)v->boundaries[location - v->small_base]);
   } else if (location < v->extent_base) {
     snprintf(buffer->text, sizeof buffer->text, "host page %u", location - v->host_base);
-  } else {
+  } else if (location < v->handover_base) {
     snprintf(buffer->text, sizeof buffer->text, "extent %u", location - v->extent_base);
+  } else {
+    snprintf(buffer->text, sizeof buffer->text, "what op %u of the host queue is handed",
+             location - v->handover_base);
   }
   return buffer->text;
 }
@@ -293,14 +299,18 @@ static mr_status replay_move(struct mr_verifier *v, const struct mr_verify_actor
   return MR_OK;
 }
 
+/* Reads input number `input` of the op. */
 static mr_status replay_read(struct mr_verifier *v, const struct mr_verify_actor *actor,
-                             mr_tensor_id tensor, uint32_t instance) {
+                             uint32_t input) {
+  mr_tensor_id tensor = v->graph->ops[actor->instruction->op].inputs[input];
+  uint32_t position = v->plan->first_operand[actor->instruction->op] + input;
+  uint32_t instance = v->plan->operands[position];
   struct mr_verify_place place = instance_place(v, instance);
   mr_status status = check_owner(v, actor, instance);
   if (status == MR_OK) {
     status = place_access(v, actor, &place, false);
   }
-  uint32_t wanted = v->versions[tensor];
+  uint32_t wanted = v->operand_versions[position];
   /* What no op wrote, of a step that skips some, is undefined by the program itself. */
   if (status == MR_OK && wanted != MR_VERIFY_UNDEFINED &&
       place_version(v, &place, tensor) != wanted) {
@@ -312,30 +322,52 @@ static mr_status replay_read(struct mr_verifier *v, const struct mr_verify_actor
 /* The op's own stamp on every location of an operand: two operands may not overlap. */
 static mr_status stamp_operand(struct mr_verifier *v, const struct mr_verify_actor *actor,
                                uint32_t instance) {
+  uint32_t stamp = actor->step * v->graph->op_count + actor->instruction->op + 1;
   struct mr_verify_place place = instance_place(v, instance);
   for (uint32_t k = 0; k < place.count; k++) {
     struct mr_verify_location *location = &v->locations[place_location(&place, k)];
-    if (location->stamp_op == actor->count && location->stamp_instance != instance) {
+    if (location->stamp_op == stamp && location->stamp_instance != instance) {
       return mr_verify_actor_fault(v, actor, "instances %u and %u overlap",
                                    location->stamp_instance, instance);
     }
-    location->stamp_op = actor->count;
+    location->stamp_op = stamp;
     location->stamp_instance = instance;
   }
   return MR_OK;
 }
 
+/* The small tensors that an op of the queue of the host reads. */
+static bool is_handed_over(const struct mr_verifier *v, mr_op_id op, uint32_t input) {
+  uint32_t instance = v->plan->operands[v->plan->first_operand[op] + input];
+  return v->host_index[op] != MR_VERIFY_DEVICE_OP && v->plan->instances[instance].small;
+}
+
+/* Compute copies them to the op's own place. */
+static mr_status replay_handover(struct mr_verifier *v, const struct mr_verify_actor *actor) {
+  mr_op_id id = actor->instruction->op;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < v->graph->ops[id].input_count; i++) {
+    status = is_handed_over(v, id, i) ? replay_read(v, actor, i) : MR_OK;
+  }
+  return status == MR_OK ? location_access(v, actor, v->handover_base + v->host_index[id], true)
+                         : status;
+}
+
 static mr_status replay_op(struct mr_verifier *v, const struct mr_verify_actor *actor) {
-  const struct mr_op *op = &v->graph->ops[actor->index];
-  const uint32_t *operands = &v->plan->operands[v->plan->first_operand[actor->index]];
-  const uint32_t *outputs = operands + op->input_count;
+  mr_op_id id = actor->instruction->op;
+  const struct mr_op *op = &v->graph->ops[id];
+  const uint32_t *operands = &v->plan->operands[v->plan->first_operand[id]];
+  const uint32_t *versions = &v->operand_versions[v->plan->first_operand[id]];
   uint32_t count = op->input_count + op->output_count + (op->scratch_bytes > 0 ? 1 : 0);
   mr_status status = MR_OK;
+  if (actor->queue == MR_QUEUE_HOST) {
+    status = location_access(v, actor, v->handover_base + actor->index, false);
+  }
   for (uint32_t i = 0; status == MR_OK && i < count; i++) {
     status = stamp_operand(v, actor, operands[i]);
   }
   for (uint32_t i = 0; status == MR_OK && i < op->input_count; i++) {
-    status = replay_read(v, actor, op->inputs[i], operands[i]);
+    status = is_handed_over(v, id, i) ? MR_OK : replay_read(v, actor, i);
   }
   for (uint32_t i = op->input_count; status == MR_OK && i < count; i++) {
     struct mr_verify_place place = instance_place(v, operands[i]);
@@ -345,26 +377,12 @@ static mr_status replay_op(struct mr_verifier *v, const struct mr_verify_actor *
     }
     place_fill(v, &place, MR_NO_TENSOR, MR_VERIFY_UNDEFINED);
   }
-  for (uint32_t i = 0; status == MR_OK && i < op->output_count; i++) {
-    struct mr_verify_place place = instance_place(v, outputs[i]);
-    v->versions[op->outputs[i]] = ++v->newest[op->outputs[i]];
-    place_fill(v, &place, op->outputs[i], v->versions[op->outputs[i]]);
+  for (uint32_t i = op->input_count; status == MR_OK && i < op->input_count + op->output_count;
+       i++) {
+    struct mr_verify_place place = instance_place(v, operands[i]);
+    place_fill(v, &place, op->outputs[i - op->input_count], versions[i]);
   }
   return status;
-}
-
-static bool runs_op(enum mr_verify_mode mode, const struct mr_op *op) {
-  switch (mode) {
-  case MR_VERIFY_FRESH:
-    return !op->deferred;
-  case MR_VERIFY_FLUSH:
-    return op->deferred;
-  case MR_VERIFY_EVALUATE:
-    return (op->flags & MR_OP_TRAIN_ONLY) == 0;
-  case MR_VERIFY_TRAIN:
-    break;
-  }
-  return true;
 }
 
 static mr_status replay_instruction(struct mr_verifier *v, const struct mr_verify_actor *actor) {
@@ -376,10 +394,15 @@ static mr_status replay_instruction(struct mr_verifier *v, const struct mr_verif
   if (status != MR_OK) {
     return status;
   }
-  if (actor->queue != MR_QUEUE_COMPUTE) {
+  if (actor->queue != MR_QUEUE_COMPUTE && actor->queue != MR_QUEUE_HOST) {
     return replay_move(v, actor);
   }
-  return runs_op(v->mode, &v->graph->ops[actor->index]) ? replay_op(v, actor) : MR_OK;
+  if (!mr_verify_runs_op(v, instruction->op)) {
+    return MR_OK;
+  }
+  bool hands_over =
+      actor->queue == MR_QUEUE_COMPUTE && v->host_index[instruction->op] != MR_VERIFY_DEVICE_OP;
+  return hands_over ? replay_handover(v, actor) : replay_op(v, actor);
 }
 
 /* ---- Steps. ---- */
@@ -432,6 +455,7 @@ static void contents_start(struct mr_verifier *v) {
       place_fill(v, &place, t, v->versions[t]);
     }
   }
+  mr_verify_number_versions(v);
 }
 
 static mr_status contents_end(const struct mr_verifier *v) {
@@ -502,58 +526,7 @@ static mr_status replay(struct mr_verifier *v) {
   return status;
 }
 
-/* ---- Memory, and the front door. ---- */
-
-static int compare_u64(const void *left, const void *right) {
-  uint64_t a = *(const uint64_t *)left;
-  uint64_t b = *(const uint64_t *)right;
-  return (a > b) - (a < b);
-}
-
-static mr_status boundaries_make(struct mr_verifier *v) {
-  v->boundaries = mr_allocate(2ull * v->plan->instance_count, sizeof *v->boundaries);
-  if (v->boundaries == NULL) {
-    return MR_NO_MEMORY;
-  }
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < v->plan->instance_count; i++) {
-    const struct mr_instance *instance = &v->plan->instances[i];
-    if (instance->small) {
-      v->boundaries[count++] = instance->small_offset;
-      v->boundaries[count++] = instance->small_offset + instance->bytes;
-    }
-  }
-  qsort(v->boundaries, count, sizeof *v->boundaries, compare_u64);
-  for (uint32_t i = 0; i < count; i++) {
-    if (v->boundary_count == 0 || v->boundaries[v->boundary_count - 1] != v->boundaries[i]) {
-      v->boundaries[v->boundary_count++] = v->boundaries[i];
-    }
-  }
-  return MR_OK;
-}
-
-static mr_status locations_make(struct mr_verifier *v) {
-  v->small_base = v->plan->device_page_count;
-  v->host_base = v->small_base + v->boundary_count;
-  v->extent_base = v->host_base + v->plan->host_page_count;
-  v->location_count = v->extent_base + v->plan->extent_count;
-  v->locations = mr_allocate(v->location_count, sizeof *v->locations);
-  v->versions = mr_allocate(v->graph->tensor_count, sizeof *v->versions);
-  v->newest = mr_allocate(v->graph->tensor_count, sizeof *v->newest);
-  if (v->locations == NULL || v->versions == NULL || v->newest == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t i = 0; i < v->location_count; i++) {
-    v->locations[i].owner = MR_NO_INSTANCE;
-  }
-  for (uint32_t queue = 0; queue < MR_QUEUE_COUNT; queue++) {
-    v->queue_base[queue] = v->order_count;
-    v->order_count += v->plan->instruction_count[queue];
-  }
-  v->order = mr_allocate(v->order_count, sizeof *v->order);
-  v->clocks = mr_allocate((uint64_t)MR_VERIFY_STEPS * v->order_count, sizeof *v->clocks);
-  return v->order == NULL || v->clocks == NULL ? MR_NO_MEMORY : MR_OK;
-}
+/* ---- The front door. ---- */
 
 static mr_status verify(struct mr_verifier *v) {
   mr_status status = mr_verify_frame(v);
@@ -567,13 +540,13 @@ static mr_status verify(struct mr_verifier *v) {
   }
   status = mr_verify_stays(v);
   if (status == MR_OK) {
+    status = mr_verify_host_queue(v);
+  }
+  if (status == MR_OK) {
     status = mr_verify_instructions(v);
   }
   if (status == MR_OK) {
-    status = boundaries_make(v);
-  }
-  if (status == MR_OK) {
-    status = locations_make(v);
+    status = mr_verify_memory_init(v);
   }
   return status == MR_OK ? replay(v) : status;
 }
@@ -586,12 +559,8 @@ mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
   }
   struct mr_verifier v = {.problem = problem, .plan = plan, .graph = problem->program};
   mr_status status = verify(&v);
-  free(v.locations);
-  free(v.boundaries);
   free(v.stamps);
-  free(v.versions);
-  free(v.newest);
-  free(v.order);
-  free(v.clocks);
+  free(v.host_index);
+  mr_verify_memory_fini(&v);
   return status;
 }

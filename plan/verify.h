@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two halves of the verifier share: verify_shape.c checks everything that can be said of a
- * plan without replaying it, verify.c replays it. Nothing here is used by the planner.
+ * What the parts of the verifier share: verify_shape.c checks everything that can be said of a plan
+ * without replaying it, verify_order.c and verify_memory.c keep the books, verify.c replays it.
+ * Nothing here is used by the planner.
  */
 #ifndef MEMRUN_PLAN_VERIFY_H
 #define MEMRUN_PLAN_VERIFY_H
@@ -11,6 +12,7 @@
 
 /* Steps of the proof of order: conflicts reach no further than from one to the next. */
 #define MR_VERIFY_STEPS     2u
+#define MR_VERIFY_DEVICE_OP UINT32_MAX
 #define MR_VERIFY_UNDEFINED 0u /* the version of bytes that nobody may read */
 
 struct mr_verify_location {
@@ -21,7 +23,7 @@ struct mr_verify_location {
   uint32_t write_queue;
   uint32_t write_count; /* of write_queue once the last writer has finished; 0: never written */
   uint32_t read_count[MR_QUEUE_COUNT]; /* the last reader of each queue; 0: none */
-  uint32_t stamp_op;       /* the last op that had it among its operands, as an actor's count */
+  uint32_t stamp_op;       /* the last op that had it among its operands, over all steps */
   uint32_t stamp_instance; /* of which operand */
 };
 
@@ -57,14 +59,18 @@ struct mr_verifier {
   const struct mr_plan_problem *problem;
   const struct mr_program_plan *plan;
   const struct mr_graph *graph;
-  struct mr_verify_location *locations; /* device pages, small pieces, host pages, extents */
-  uint32_t small_base, host_base, extent_base, location_count;
+  /* Device pages, small pieces, host pages, extents, what ops on the host are handed. */
+  struct mr_verify_location *locations;
+  uint32_t small_base, host_base, extent_base, handover_base, location_count;
   uint64_t *boundaries; /* of small instances, ascending, each once */
   uint32_t boundary_count;
-  uint32_t *stamps;   /* for each location: who named it last while lists are checked */
-  uint32_t *versions; /* of each tensor, by the program; MR_VERIFY_UNDEFINED inside a step: not
-                         written yet */
-  uint32_t *newest;   /* the last version number given to each tensor */
+  uint32_t *stamps;             /* for each location: who named it last while lists are checked */
+  uint32_t *versions;           /* of each tensor at the end of the step, by the program;
+                                   MR_VERIFY_UNDEFINED: not written */
+  uint32_t *newest;             /* the last version number given to each tensor */
+  uint32_t *operand_versions;   /* that ops read and write in this step, by the program */
+  uint32_t *host_index;         /* for each op: its instruction of the queue of the host, or
+                                   MR_VERIFY_DEVICE_OP */
   struct mr_verify_turn *order; /* one order of a step that the waits allow */
   uint32_t order_count;
   uint32_t queue_base[MR_QUEUE_COUNT]; /* number of instructions on the queues before */
@@ -96,6 +102,19 @@ MR_CHECK_RESULT mr_status mr_verify_stays(struct mr_verifier *v);
 
 /* Operands, moves, waits and births: what they name exists and is of the right tensor. */
 MR_CHECK_RESULT mr_status mr_verify_instructions(const struct mr_verifier *v);
+
+/* The queue of the host: ops in order that may run there, where that is. Fills in host_index. */
+MR_CHECK_RESULT mr_status mr_verify_host_queue(struct mr_verifier *v);
+
+/* The locations and versions of a plan whose lists are checked; undone by fini, also after a
+ * failure. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_verify_memory_init(struct mr_verifier *v);
+void mr_verify_memory_fini(struct mr_verifier *v);
+
+/* Whether a step of the present mode runs the op. */
+bool mr_verify_runs_op(const struct mr_verifier *v, mr_op_id op);
+/* Gives the step's writes their numbers and notes who reads which, in program order. */
+void mr_verify_number_versions(struct mr_verifier *v);
 
 struct mr_verify_actor mr_verify_actor_make(const struct mr_verifier *v, uint32_t step,
                                             struct mr_verify_turn turn);

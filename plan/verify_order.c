@@ -55,9 +55,9 @@ static mr_status order_find(struct mr_verifier *v) {
   }
   struct mr_verify_actor actor =
       mr_verify_actor_make(v, 0, (struct mr_verify_turn){stuck, finished[stuck]});
-  return mr_verify_actor_fault(v, &actor,
-                               "it waits for ever: the queues have finished %u %u %u %u %u",
-                               finished[0], finished[1], finished[2], finished[3], finished[4]);
+  return mr_verify_actor_fault(
+      v, &actor, "it waits for ever: the queues have finished %u %u %u %u %u %u", finished[0],
+      finished[1], finished[2], finished[3], finished[4], finished[5]);
 }
 
 static void clock_join(uint32_t *clock, const uint32_t *other) {

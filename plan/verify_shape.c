@@ -8,7 +8,7 @@
 #define OPERAND_ALIGNMENT 64u /* what <memrun/graph.h> promises to callbacks */
 
 static const char *const queue_names[MR_QUEUE_COUNT] = {
-    "compute", "device to host", "host to device", "nvme read", "nvme write"};
+    "compute", "device to host", "host to device", "nvme read", "nvme write", "host"};
 
 const char *mr_verify_queue_name(uint32_t queue) {
   return queue_names[queue];
@@ -45,7 +45,8 @@ mr_status mr_verify_actor_fault(const struct mr_verifier *v, const struct mr_ver
   const char *op =
       instruction->op < v->graph->op_count ? v->graph->ops[instruction->op].name : "(no such op)";
   const char *tensor = "";
-  if (actor->queue != MR_QUEUE_COMPUTE && instruction->instance < v->plan->instance_count) {
+  if (actor->queue != MR_QUEUE_COMPUTE && actor->queue != MR_QUEUE_HOST &&
+      instruction->instance < v->plan->instance_count) {
     tensor = mr_verify_tensor_name(v, v->plan->instances[instruction->instance].tensor);
   }
   return mr_verify_plan_fault("%s queue, instruction %u, step %u, op %s%s%s: %s",
@@ -387,6 +388,20 @@ static bool output_is_in_place(const struct mr_op *op, const uint32_t *operands,
   return true;
 }
 
+/* On the device, or on the host where the op may use it there; beside a device that the processor
+ * cannot read, what the queue of the host runs has everything there but small inputs. */
+static bool is_reachable(const struct mr_verifier *v, mr_op_id id, uint32_t position,
+                         const struct mr_instance *instance) {
+  const struct mr_op *op = &v->graph->ops[id];
+  if (!v->problem->host_apart) {
+    return !instance->on_host || (op->flags & MR_OP_HOST_CAPABLE) != 0;
+  }
+  if (v->host_index[id] == MR_VERIFY_DEVICE_OP) {
+    return !instance->on_host;
+  }
+  return instance->on_host || (instance->small && position < op->input_count);
+}
+
 static mr_status check_operands(const struct mr_verifier *v, const struct mr_verify_actor *actor) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_op *op = &v->graph->ops[actor->index];
@@ -404,7 +419,7 @@ static mr_status check_operands(const struct mr_verifier *v, const struct mr_ver
     }
     const struct mr_instance *instance =
         operands[i] < plan->instance_count ? &plan->instances[operands[i]] : NULL;
-    bool barred = instance != NULL && instance->on_host && (op->flags & MR_OP_HOST_CAPABLE) == 0;
+    bool barred = instance != NULL && !is_reachable(v, actor->index, i, instance);
     if (instance == NULL || instance->tensor != wanted || barred ||
         (wanted == MR_NO_TENSOR && instance->first_op != actor->index) ||
         !mr_verify_covers(instance, actor->index)) {
@@ -422,13 +437,58 @@ static mr_status check_operands(const struct mr_verifier *v, const struct mr_ver
   return MR_OK;
 }
 
+/* What is small among the inputs of an op, as it is handed over. */
+static uint64_t handover_bytes(const struct mr_verifier *v, mr_op_id id) {
+  const struct mr_op *op = &v->graph->ops[id];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    uint64_t size = v->graph->tensors[op->inputs[i]].bytes;
+    bytes += size < v->plan->page_bytes / 2 ? mr_round_up(size, MR_HANDOVER_ALIGNMENT) : 0;
+  }
+  return bytes;
+}
+
+mr_status mr_verify_host_queue(struct mr_verifier *v) {
+  const struct mr_instruction *queue = v->plan->instructions[MR_QUEUE_HOST];
+  uint32_t count = v->plan->instruction_count[MR_QUEUE_HOST];
+  v->host_index = mr_allocate(v->graph->op_count, sizeof *v->host_index);
+  if (v->host_index == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (mr_op_id k = 0; k < v->graph->op_count; k++) {
+    v->host_index[k] = MR_VERIFY_DEVICE_OP;
+  }
+  if (count > 0 && (!v->problem->host_apart || !(v->problem->host_bytes_per_second > 0))) {
+    return mr_verify_plan_fault("%u ops run on the host beside the device, where %s", count,
+                                v->problem->host_apart ? "nobody knows how fast"
+                                                       : "the processor is the device");
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    mr_op_id id = queue[i].op;
+    bool ordered = id < v->graph->op_count && (i == 0 || queue[i - 1].op < id);
+    const struct mr_op *op = ordered ? &v->graph->ops[id] : NULL;
+    if (op == NULL || (op->flags & MR_OP_HOST_CAPABLE) == 0 || op->scratch_bytes > 0 ||
+        queue[i].birth_count > 0 || handover_bytes(v, id) > MR_HANDOVER_BYTES) {
+      return mr_verify_plan_fault("host queue, instruction %u: op %u cannot run there", i, id);
+    }
+    v->host_index[id] = i;
+  }
+  return MR_OK;
+}
+
 static mr_status check_instruction(const struct mr_verifier *v,
                                    const struct mr_verify_actor *actor) {
   mr_status status = MR_OK;
+  if (actor->queue == MR_QUEUE_HOST) {
+    return check_waits(v, actor);
+  }
   if (actor->queue != MR_QUEUE_COMPUTE) {
     status = check_move(v, actor);
-  } else if (actor->instruction->op != actor->index) {
-    status = mr_verify_actor_fault(v, actor, "it is not op %u", actor->index);
+  } else if (actor->instruction->op != actor->index ||
+             actor->instruction->handed_over !=
+                 (v->host_index[actor->index] != MR_VERIFY_DEVICE_OP)) {
+    status =
+        mr_verify_actor_fault(v, actor, "it is not op %u, or not where that runs", actor->index);
   } else {
     status = check_operands(v, actor);
   }

@@ -203,18 +203,46 @@ static bool writes_operand(const struct mr_op *op, uint32_t operand) {
   return false;
 }
 
+/* The op's accesses, by the queue that runs it. */
+static void walk_operands(struct walker *w, mr_op_id id, uint32_t queue) {
+  const struct mr_program_plan *plan = w->plan;
+  const struct mr_op *op = &plan->program->ops[id];
+  const uint32_t *operands = &plan->operands[plan->first_operand[id]];
+  for (uint32_t i = 0; i <= op->input_count + op->output_count; i++) {
+    if (operands[i] != MR_NO_INSTANCE && !plan->instances[operands[i]].small) {
+      access_history(w, history_of(w, operands[i]), queue, writes_operand(op, i));
+    }
+  }
+}
+
 static void walk_run(struct walker *w, const struct mr_instruction *run) {
   const struct mr_program_plan *plan = w->plan;
-  const struct mr_op *op = &plan->program->ops[run->op];
-  const uint32_t *operands = &plan->operands[plan->first_operand[run->op]];
   for (uint32_t i = 0; i < run->birth_count; i++) {
     be_born(w, plan->births[run->first_birth + i]);
   }
-  for (uint32_t i = 0; i <= op->input_count + op->output_count; i++) {
-    if (operands[i] != MR_NO_INSTANCE && !plan->instances[operands[i]].small) {
-      access_history(w, history_of(w, operands[i]), MR_QUEUE_COMPUTE, writes_operand(op, i));
-    }
+  if (!run->handed_over) {
+    walk_operands(w, run->op, MR_QUEUE_COMPUTE);
+    return;
   }
+  /* What the op was handed in the step before, it has read. */
+  uint32_t host_ops = plan->instruction_count[MR_QUEUE_HOST];
+  if (w->done[MR_QUEUE_HOST] >= host_ops) {
+    need(w, MR_QUEUE_HOST, w->done[MR_QUEUE_HOST] + 1 - host_ops);
+  }
+}
+
+/* An op of the queue of the host, right after it was handed over. */
+static mr_status walk_host(struct walker *w, mr_op_id id, uint32_t walk) {
+  need(w, MR_QUEUE_COMPUTE, w->done[MR_QUEUE_COMPUTE]);
+  walk_operands(w, id, MR_QUEUE_HOST);
+  return finish(w, MR_QUEUE_HOST, walk);
+}
+
+static mr_status walk_op(struct walker *w, uint32_t k, uint32_t walk) {
+  const struct mr_instruction *run = &w->plan->instructions[MR_QUEUE_COMPUTE][k];
+  walk_run(w, run);
+  mr_status status = finish(w, MR_QUEUE_COMPUTE, walk);
+  return status == MR_OK && run->handed_over ? walk_host(w, k, walk) : status;
 }
 
 /* Walks the moves of a link that hang on op k. */
@@ -242,8 +270,7 @@ static mr_status walk_step(struct walker *w, uint32_t walk) {
     for (uint32_t i = 0; i < MR_COUNT_OF(order); i++) {
       mr_status status = MR_OK;
       if (order[i] == MR_LINK_COUNT) {
-        walk_run(w, &w->plan->instructions[MR_QUEUE_COMPUTE][k]);
-        status = finish(w, MR_QUEUE_COMPUTE, walk);
+        status = walk_op(w, k, walk);
       } else {
         status = walk_link(w, order[i], k, walk);
       }

@@ -95,7 +95,7 @@ static mr_status put_phases(const struct mr_plan *plan, json_t *root) {
                   phase->compute_seconds, "waiting_seconds",
                   fmax(phase->seconds - phase->compute_seconds, 0), "links",
                   seconds_by_link(phase->link_seconds), "bound_by",
-                  mr_bound_name(phase->compute_seconds, phase->link_seconds)),
+                  mr_bound_name(phase->compute_seconds, 0, phase->link_seconds)),
         &status);
   }
   return status;
@@ -175,6 +175,11 @@ static mr_status put_fitting(const struct mr_plan *plan, const struct mr_intervi
   mr_status status = MR_OK;
   put(root, "gap", json_real(layout->step_seconds / plan->bound_seconds - 1), &status);
   put(root, "host_ops", json_integer(layout->host_op_count), &status);
+  if (plan->problem.host_apart) {
+    double rate = plan->problem.host_bytes_per_second;
+    put(root, "host_bytes_per_second", rate > 0 ? json_real(rate) : json_null(), &status);
+    put(root, "host_seconds", json_real(layout->host_seconds), &status);
+  }
   status = status == MR_OK ? put_phases(plan, root) : status;
   status = status == MR_OK ? put_decisions(plan, interview, root) : status;
   double bytes = (double)layout->moved_bytes[MR_LINK_NVME_WRITE];

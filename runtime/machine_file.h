@@ -35,6 +35,7 @@ struct mr_machine {
   double nvme_mixed_bytes_per_second; /* 0: reads and writes do not share a rate */
   double flops_per_second;
   double memory_bytes_per_second;
+  double host_bytes_per_second; /* of ops that run there; 0: not given, so that none does */
   double op_overhead_seconds;
   struct mr_machine_rate rates[MR_MACHINE_MAX_RATES];
   uint32_t rate_count;

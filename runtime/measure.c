@@ -239,27 +239,49 @@ static double fair_pace(uint32_t threads) {
   return (double)threads / (threads + 1);
 }
 
+/* Two buffers to measure with, and a team. Undone by drill_fini, also after a failure. */
+struct drill_memory {
+  struct mr_memory device;
+  struct mr_memory host;
+  struct mr_team *team;
+};
+
+static mr_status drill_init(struct drill_memory *drill, uint32_t threads) {
+  *drill = (struct drill_memory){.team = NULL};
+  mr_status status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &drill->device);
+  if (status == MR_OK) {
+    status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &drill->host);
+  }
+  return status == MR_OK ? mr_team_create(threads, &drill->team) : status;
+}
+
+static void drill_fini(struct drill_memory *drill) {
+  mr_team_destroy(drill->team);
+  mr_memory_unmap(&drill->host);
+  mr_memory_unmap(&drill->device);
+}
+
+mr_status mr_profile_measure_memory(uint32_t threads, double *bytes_per_second_out) {
+  struct drill_memory drill;
+  mr_status status = drill_init(&drill, threads);
+  if (status == MR_OK) {
+    *bytes_per_second_out = memory_rate(drill.team, &drill.device, &drill.host);
+  }
+  drill_fini(&drill);
+  return status;
+}
+
 mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {
-  struct mr_memory device = {0};
-  struct mr_memory host = {0};
-  struct mr_team *team = NULL;
-  mr_status status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &device);
+  struct drill_memory drill;
+  mr_status status = drill_init(&drill, threads);
   if (status == MR_OK) {
-    status = mr_memory_map(BUFFER_BYTES, PIECE_BYTES, "measuring copies", &host);
-  }
-  if (status == MR_OK) {
-    status = mr_team_create(threads, &team);
-  }
-  if (status == MR_OK) {
-    profile->copy_bytes_per_second[0] = copy_rate(&host, &device);
-    profile->copy_bytes_per_second[1] = copy_rate(&device, &host);
-    profile->bytes_per_second = memory_rate(team, &device, &host);
-    profile->flops_per_second = arithmetic_rate(team, device.data);
+    profile->copy_bytes_per_second[0] = copy_rate(&drill.host, &drill.device);
+    profile->copy_bytes_per_second[1] = copy_rate(&drill.device, &drill.host);
+    profile->bytes_per_second = memory_rate(drill.team, &drill.device, &drill.host);
+    profile->flops_per_second = arithmetic_rate(drill.team, drill.device.data);
     profile->pace_beside_copy = fair_pace(threads);
-    status = bind_rate(team, &profile->bind_seconds_per_move);
+    status = bind_rate(drill.team, &profile->bind_seconds_per_move);
   }
-  mr_team_destroy(team);
-  mr_memory_unmap(&host);
-  mr_memory_unmap(&device);
+  drill_fini(&drill);
   return status;
 }

@@ -22,8 +22,9 @@ static double flops_per_clock(uint32_t capability) {
 #define DEFAULT_CLOCK_HZ 1.4e9
 #define LEAST_SECONDS    1e-9
 
-mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerator,
+mr_status mr_profile_measure_accelerator(const struct mr_settings *settings,
                                          struct mr_profile *profile) {
+  const struct mr_accelerator *accelerator = &settings->accelerator;
   struct mr_accelerator_rates pinned = {0};
   struct mr_accelerator_rates pageable = {0};
   double memory_rate = 0;
@@ -41,5 +42,5 @@ mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerato
   /* Pages are mapped once, and copies have engines of their own. */
   profile->bind_seconds_per_move = LEAST_SECONDS;
   profile->pace_beside_copy = 1;
-  return MR_OK;
+  return mr_profile_measure_memory(settings->threads, &profile->host_bytes_per_second);
 }

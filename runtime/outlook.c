@@ -68,7 +68,9 @@ void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) 
   struct mr_outlook *outlook = &run->outlook;
   struct mr_lesson lesson = {.seconds = report->seconds,
                              .compute_seconds = report->compute_busy_seconds,
-                             .bind_seconds = report->bind_seconds};
+                             .bind_seconds = report->bind_seconds,
+                             .host_op_bytes = report->host_op_bytes,
+                             .host_busy_seconds = report->host_busy_seconds};
   mr_traffic_take(&run->traffic, &lesson.traffic);
   if (outlook->load_mark.processors == 0) {
     mr_load_take(&outlook->load_mark);
@@ -123,6 +125,8 @@ static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typic
   sums->seconds += lesson->seconds;
   sums->compute_seconds += lesson->compute_seconds;
   sums->bind_seconds += lesson->bind_seconds;
+  sums->host_op_bytes += lesson->host_op_bytes;
+  sums->host_busy_seconds += lesson->host_busy_seconds;
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     sums->moved_bytes[link] += lesson->moved_bytes[link];
     sums->busy_seconds[link] += lesson->busy_seconds[link];
@@ -326,6 +330,13 @@ static void learn_copies(const struct mr_lesson *sums, double weight, struct mr_
   }
 }
 
+static void learn_host(const struct mr_lesson *sums, double weight, struct mr_profile *profile) {
+  if (sums->host_op_bytes >= LEAST_MOVED_BYTES && sums->host_busy_seconds > LEAST_BUSY_SECONDS) {
+    merge(&profile->host_bytes_per_second, (double)sums->host_op_bytes / sums->host_busy_seconds,
+          weight);
+  }
+}
+
 static void learn_nvme(const struct mr_traffic_sums *traffic, enum mr_lesson_scope scope,
                        double weight, struct mr_store_rates *nvme) {
   double *const rates[] = {[MR_TRAFFIC_READS] = &nvme->read_bytes_per_second,
@@ -353,6 +364,7 @@ mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
   learn_presence(run, &typical, &learned);
   learn_moves(run, &typical, weight, profile);
   learn_copies(&typical.sums, weight, profile);
+  learn_host(&typical.sums, weight, profile);
   learn_nvme(&typical.sums.traffic, scope, weight, nvme);
   return learn_ops(run, &typical, &learned);
 }

@@ -33,6 +33,8 @@ struct mr_lesson {
   double bind_seconds;
   uint64_t moved_bytes[MR_LINK_COUNT];
   double busy_seconds[MR_LINK_COUNT];
+  uint64_t host_op_bytes; /* that ops on the host got through beside the device, and in what time */
+  double host_busy_seconds;
   struct mr_traffic_sums traffic;
 };
 

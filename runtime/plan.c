@@ -11,7 +11,8 @@
 
 /* The links of the machine that is described. */
 static void take_links(struct mr_plan_problem *problem, const struct mr_machine *machine) {
-  problem->device_ops_only = true; /* nothing is said of how fast its host computes */
+  problem->host_apart = true;
+  problem->host_bytes_per_second = machine->host_bytes_per_second;
   memcpy(problem->link, machine->link, sizeof problem->link);
   problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
 }
@@ -38,8 +39,8 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   struct mr_device_caps caps;
   plan->settings.device->query(&caps);
   problem->huge_pages = caps.huge_pages;
-  /* A callback for the host cannot read what its op has beside it on such a device. */
-  problem->device_ops_only = plan->settings.device->streams != NULL;
+  problem->host_apart = plan->settings.device->streams != NULL;
+  problem->host_bytes_per_second = plan->profile->host_bytes_per_second;
   problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
   problem->pace_beside_copy = plan->profile->pace_beside_copy;
   problem->nvme_op_seconds_per_byte = nvme->op_seconds_per_byte;

@@ -151,13 +151,14 @@ mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile *
   mr_status status = MR_INVALID;
   if (settings->profile_path != NULL && !settings->reprofile) {
     status = mr_profile_load(settings->profile_path, machine, profile);
+    bool lacks_host = settings->device->streams != NULL && !(profile->host_bytes_per_second > 0);
+    status = status == MR_OK && lacks_host ? MR_INVALID : status;
   }
   if (status == MR_INVALID) {
     *profile = (struct mr_profile){0};
     memcpy(profile->machine, machine, sizeof machine);
-    status = settings->device->streams != NULL
-                 ? mr_profile_measure_accelerator(&settings->accelerator, profile)
-                 : mr_profile_measure(settings->threads, profile);
+    status = settings->device->streams != NULL ? mr_profile_measure_accelerator(settings, profile)
+                                               : mr_profile_measure(settings->threads, profile);
     changed = true;
   }
   if (status == MR_OK && settings->offload_nvme) {

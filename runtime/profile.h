@@ -48,6 +48,7 @@ struct mr_profile {
   double copy_bytes_per_second[2]; /* device to host, host to device */
   double flops_per_second;
   double bytes_per_second;
+  double host_bytes_per_second; /* of ops on the host beside an accelerator; 0: none is here */
   /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
   double bind_seconds_per_move;
   double pace_beside_copy;
@@ -94,10 +95,12 @@ struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
 /* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);
 
-/* The same for an accelerator and its link; about 0.5 s. MR_NO_MEMORY, MR_IO. */
-struct mr_accelerator;
-MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_accelerator *accelerator,
+/* The same for the accelerator of the settings, its link and the memory of its host; about 0.6 s.
+ * MR_NO_MEMORY, MR_IO. */
+MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_settings *settings,
                                                          struct mr_profile *profile);
+/* Memory as all threads together get through it. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_measure_memory(uint32_t threads, double *bytes_per_second_out);
 
 /* Fills in rates->op_seconds_per_byte, of paths whose other rates are known; about 0.6 s.
  * MR_NO_MEMORY; what a store gives. */

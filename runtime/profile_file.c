@@ -115,6 +115,12 @@ static bool read_lists(const json_t *root, struct mr_profile *profile) {
   return true;
 }
 
+/* Of an accelerator's host; a file of a machine without one leaves it out. */
+static bool get_host_rate(const json_t *root, struct mr_profile *profile) {
+  return json_object_get(root, "host_bytes_per_second") == NULL ||
+         get_rate(root, "host_bytes_per_second", &profile->host_bytes_per_second);
+}
+
 static bool read_root(const json_t *root, struct mr_profile *profile) {
   uint32_t version = 0;
   return get_index(root, "memrun_profile", FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
@@ -125,7 +131,7 @@ static bool read_root(const json_t *root, struct mr_profile *profile) {
          get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
          get_loss(root, "bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move) &&
          get_loss(root, "pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy) &&
-         read_lists(root, profile);
+         get_host_rate(root, profile) && read_lists(root, profile);
 }
 
 mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *profile_out) {
@@ -186,6 +192,12 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
       profile->copy_bytes_per_second[1], "flops_per_second", profile->flops_per_second,
       "bytes_per_second", profile->bytes_per_second, "bind_seconds_per_move",
       profile->bind_seconds_per_move, "pace_beside_copy", profile->pace_beside_copy);
+  if (root != NULL && profile->host_bytes_per_second > 0 &&
+      json_object_set_new(root, "host_bytes_per_second",
+                          json_real(profile->host_bytes_per_second)) != 0) {
+    json_decref(root);
+    root = NULL;
+  }
   if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
     json_decref(root);
     root = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queues of the links: threads that follow their instructions, step after step. */
+/* The queues of the links and of the host: threads that follow their instructions, step after step.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,8 +75,8 @@ static bool anything_runs(const struct mr_run *run) {
 
 bool mr_queues_busy(struct mr_run *run) {
   bool busy = false;
-  for (uint32_t q = 1; q < MR_QUEUE_COUNT && !busy; q++) {
-    struct mr_queue *queue = &run->queues[q];
+  for (uint32_t link = 0; link < MR_LINK_COUNT && !busy; link++) {
+    struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
     busy = runs_work(queue);
     if (queue->transfers != NULL && queue->count != 0) {
       pthread_mutex_lock(&queue->lock);
@@ -97,7 +98,10 @@ const char *mr_instruction_name(const struct mr_run *run,
 }
 
 const char *mr_queue_name(uint32_t index) {
-  return index == MR_QUEUE_COMPUTE ? "compute" : mr_link_names[index - 1];
+  if (index == MR_QUEUE_HOST) {
+    return "the host";
+  }
+  return index == MR_QUEUE_COMPUTE ? "compute" : mr_link_names[index - MR_QUEUE_OF(0)];
 }
 
 static void report_stuck(struct mr_queue *queue, const struct mr_queue *awaited,
@@ -220,8 +224,11 @@ static void run_copy(struct mr_queue *queue, const struct mr_instruction *instru
   mr_counter_add(&queue->done, 1);
 }
 
-/* Does the move, or sees to it that it is done; false where the run stopped. */
-static bool start_move(struct mr_queue *queue, uint32_t index, uint64_t step) {
+/* Does the move or the op, or sees to it that it is done; false where the run stopped. */
+static bool start_work(struct mr_queue *queue, uint32_t index, uint64_t step) {
+  if (queue->index == MR_QUEUE_HOST) {
+    return mr_handover_run(queue, index);
+  }
   if (queue->transfers != NULL) {
     return mr_transfer_issue(queue, index, step);
   }
@@ -236,6 +243,9 @@ static bool start_move(struct mr_queue *queue, uint32_t index, uint64_t step) {
  * between steps. Streams and rings keep their books by what they do, so they move all the same. */
 static bool passes_over(const struct mr_queue *queue, const struct mr_instruction *instruction) {
   const struct mr_program_plan *layout = queue->run->layout;
+  if (instruction->instance == MR_NO_INSTANCE) {
+    return false;
+  }
   mr_tensor_id tensor = layout->instances[instruction->instance].tensor;
   return atomic_load(&queue->run->round) == MR_ROUND_FLUSH && queue->stream == NULL &&
          queue->ring == NULL && !mr_tensor_goes_round(&layout->program->tensors[tensor]);
@@ -263,7 +273,7 @@ static bool run_step(struct mr_queue *queue, uint64_t step) {
     }
     if (passes_over(queue, instruction)) {
       pass_over(queue, i);
-    } else if (!start_move(queue, i, step)) {
+    } else if (!start_work(queue, i, step)) {
       return false;
     }
   }

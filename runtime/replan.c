@@ -33,6 +33,7 @@ static void adopt_tiers(struct mr_run *run, struct mr_run *next) {
   run->device = next->device;
   run->host = next->host;
   run->bounce = next->bounce;
+  run->handover = next->handover;
   run->store = next->store;
   run->extents = next->extents;
   run->operands = next->operands;

@@ -10,8 +10,8 @@
 #define LESSON_STEPS 2u
 
 static mr_status open_trace(struct mr_run *run) {
-  static const char *const tracks[MR_QUEUE_COUNT] = {"compute", "device to host", "host to device",
-                                                     "nvme read", "nvme write"};
+  static const char *const tracks[MR_QUEUE_COUNT] = {
+      "compute", "device to host", "host to device", "nvme read", "nvme write", "host"};
   if (run->plan->settings.trace_path == NULL) {
     return MR_OK;
   }
@@ -21,9 +21,11 @@ static mr_status open_trace(struct mr_run *run) {
 static mr_status check_callbacks(const struct mr_run *run) {
   const struct mr_graph *program = run->layout->program;
   for (uint32_t k = 0; k < program->op_count; k++) {
-    if (program->ops[k].run[run->device_ops->backend] == NULL) {
+    bool handed_over = run->layout->instructions[MR_QUEUE_COMPUTE][k].handed_over;
+    mr_backend backend = handed_over ? MR_BACKEND_CPU : run->device_ops->backend;
+    if (program->ops[k].run[backend] == NULL) {
       mr_log(MR_LOG_ERROR, "op %s has no callback for device %s", program->ops[k].name,
-             run->device_ops->name);
+             handed_over ? mr_device_cpu.name : run->device_ops->name);
       return MR_INVALID;
     }
   }

@@ -27,6 +27,10 @@
  * what it reads and writes goes through a ring of pinned buffers (ring.c), and the host tier is
  * pinned as a whole.
  *
+ * Ops that the plan has on the host have a thread too (MR_QUEUE_HOST), which runs their callbacks
+ * for the processor with the whole team while the device computes. Compute enqueues copies of the
+ * small tensors that such an op reads; its thread goes on at once.
+ *
  * Evaluation steps do the same moves and leave out the ops that only train. What those would have
  * written is garbage then, which moves around and is never looked at.
  *
@@ -162,8 +166,8 @@ struct mr_plan {
 /* Logs the one line of a plan that does not fit. */
 void mr_plan_log_refusal(const struct mr_plan *plan);
 
-/* "compute" or the link with the most seconds. */
-const char *mr_bound_name(double compute_seconds, const double *link_seconds);
+/* "compute", "host" or the link with the most seconds. */
+const char *mr_bound_name(double compute_seconds, double host_seconds, const double *link_seconds);
 extern const char *const mr_link_names[MR_LINK_COUNT];
 
 struct mr_run;
@@ -217,6 +221,20 @@ struct mr_taken {
   _Atomic uint64_t nvme_bytes;
 };
 
+/* What the queue of the host gets from compute for one of its ops, beside its small inputs. */
+struct mr_handed {
+  bool skip; /* the round leaves the op out */
+  mr_step_mode mode;
+};
+
+/* Where compute puts what ops on the host are handed; see handover.c. */
+struct mr_handover {
+  struct mr_memory memory; /* pinned */
+  bool pinned;
+  struct mr_handed *handed; /* for each instruction of the queue of the host */
+  uint32_t *index;          /* for each op that is handed over: its instruction there */
+};
+
 struct mr_run {
   const struct mr_graph *graph;
   struct mr_plan *plan;
@@ -227,6 +245,7 @@ struct mr_run {
   struct mr_memory host;
   bool host_pinned;
   struct mr_memory bounce;
+  struct mr_handover handover;
   struct mr_store *store; /* NULL: no NVMe */
   uint32_t *extents;      /* the store's numbers of the layout's extents */
   struct mr_trace *trace;
@@ -263,6 +282,8 @@ struct mr_run {
   _Atomic uint64_t planned_peak_bytes[MR_TIER_COUNT];
   uint64_t before_moved_bytes[MR_LINK_COUNT];
   uint64_t before_busy_ns[MR_LINK_COUNT];
+  uint64_t before_host_bytes;
+  uint64_t before_host_ns;
 };
 
 /* Keeps the first failure and stops every queue. Any thread. */
@@ -380,6 +401,14 @@ struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id);
 bool mr_run_skips(const struct mr_run *run, mr_op_id id);
 /* Adds what an op took to what the steps show. */
 void mr_run_record_op(struct mr_run *run, mr_op_id id, const struct mr_op_sample *sample);
+
+/* Ops that run on the host beside the device: the memory for what they are handed, whose addresses
+ * become those of their small operands; compute's part, which enqueues copies; and the op itself,
+ * on the queue's thread: false where the run stopped. */
+MR_CHECK_RESULT mr_status mr_handover_init(struct mr_run *run);
+void mr_handover_fini(struct mr_run *run, bool device_is_settled);
+MR_CHECK_RESULT mr_status mr_handover_copy(struct mr_run *run, mr_op_id op);
+bool mr_handover_run(struct mr_queue *queue, uint32_t index);
 
 /* The rings of the NVMe queues, where the device has streams: memory, and threads. */
 MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);

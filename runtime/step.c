@@ -149,8 +149,15 @@ static void hand_out(const struct mr_step_report *report, struct mr_step_report 
   report_out->size_bytes = bytes;
 }
 
-/* What the links did since this was asked last. */
+/* What the links and the ops on the host did since this was asked last. */
 static void take_traffic(struct mr_run *run, struct mr_step_report *report) {
+  struct mr_queue *host = &run->queues[MR_QUEUE_HOST];
+  uint64_t host_bytes = atomic_load(&host->moved_bytes);
+  uint64_t host_ns = atomic_load(&host->busy_ns);
+  report->host_op_bytes = host_bytes - run->before_host_bytes;
+  report->host_busy_seconds = (double)(host_ns - run->before_host_ns) * 1e-9;
+  run->before_host_bytes = host_bytes;
+  run->before_host_ns = host_ns;
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
     uint64_t moved_bytes = atomic_load(&queue->moved_bytes);
@@ -178,7 +185,8 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
       .flush_seconds = run->flush_seconds,
   };
   take_traffic(run, &report);
-  report.bound_by = mr_bound_name(report.compute_busy_seconds, report.link_busy_seconds);
+  report.bound_by = mr_bound_name(report.compute_busy_seconds, report.host_busy_seconds,
+                                  report.link_busy_seconds);
   mr_outlook_record(run, &report);
   report.median_seconds = mr_outlook_median_seconds(&run->outlook);
   report.median_step_count = mr_min_u64(run->outlook.step_count, MR_OUTLOOK_STEPS);
@@ -318,6 +326,8 @@ void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out)
     report.moved_bytes[link] = atomic_load(&queue->moved_bytes);
     report.link_busy_seconds[link] = (double)atomic_load(&queue->busy_ns) * 1e-9;
   }
+  report.host_op_bytes = atomic_load(&run->queues[MR_QUEUE_HOST].moved_bytes);
+  report.host_busy_seconds = (double)atomic_load(&run->queues[MR_QUEUE_HOST].busy_ns) * 1e-9;
   fill_tiers(run, &report);
   hand_out(&report, report_out);
 }

@@ -110,7 +110,9 @@ mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id) {
     return mr_run_status(run);
   }
   mr_status status = streams->begin(queue->stream, mark, op->name);
-  if (status == MR_OK && !mr_run_skips(run, id)) {
+  if (status == MR_OK && queue->instructions[id].handed_over) {
+    status = mr_handover_copy(run, id);
+  } else if (status == MR_OK && !mr_run_skips(run, id)) {
     struct mr_op_call call = mr_run_call(run, id);
     call.stream = streams->handle(queue->stream);
     call.team = NULL;
@@ -137,7 +139,9 @@ static void account(struct mr_queue *queue, const struct mr_instruction *instruc
   uint64_t busy_ns = (uint64_t)(seconds * 1e9);
   uint64_t bytes = 0;
   atomic_fetch_add(&queue->busy_ns, busy_ns);
-  if (queue->index == MR_QUEUE_COMPUTE) {
+  if (instruction->handed_over) {
+    bytes = 0; /* the op itself is accounted for where it runs */
+  } else if (queue->index == MR_QUEUE_COMPUTE) {
     struct mr_op_sample sample = {.seconds = seconds, .crowded = mr_queues_busy(run)};
     mr_run_record_op(run, instruction->op, &sample);
     bytes = run->layout->program->ops[instruction->op].memory_bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan says: the summary, the JSON text, the line of a refusal. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,9 @@ const char *const mr_link_names[MR_LINK_COUNT] = {"device_to_host", "host_to_dev
                                                   "nvme_write"};
 static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
 
-const char *mr_bound_name(double compute_seconds, const double *link_seconds) {
-  const char *name = "compute";
-  double most = compute_seconds;
+const char *mr_bound_name(double compute_seconds, double host_seconds, const double *link_seconds) {
+  const char *name = host_seconds > compute_seconds ? "host" : "compute";
+  double most = fmax(compute_seconds, host_seconds);
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     if (link_seconds[link] > most) {
       most = link_seconds[link];
@@ -65,6 +66,8 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .deferred_op_count = plan->deferred_op_count,
       .bound_seconds = plan->bound_seconds,
       .host_op_count = plan->layout->host_op_count,
+      .host_seconds = layout->host_seconds,
+      .host_bytes_per_second = plan->problem.host_bytes_per_second,
   };
   MR_ASSERT(layout->largest_op < layout->program->op_count);
   summary.largest_op = layout->program->ops[layout->largest_op].name;
@@ -79,7 +82,8 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
   } else {
     summary.need_bytes[MR_TIER_DEVICE] = layout->smallest_device_bytes;
   }
-  summary.bound_by = mr_bound_name(layout->compute_seconds, layout->link_seconds);
+  summary.bound_by =
+      mr_bound_name(layout->compute_seconds, layout->host_seconds, layout->link_seconds);
   memcpy(summary_out, &summary, sizeof summary);
 }
 
@@ -193,13 +197,14 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
   struct mr_plan_summary summary;
   mr_plan_summarize(plan, &summary);
   json_t *root = json_pack(
-      "{s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:f, s:f, s:f, s:s}", "fits", summary.fits,
+      "{s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:s}", "fits", summary.fits,
       "footprint_bytes", (json_int_t)summary.footprint_bytes, "budget_bytes",
       bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
       "smallest_device_bytes", (json_int_t)summary.smallest_device_bytes, "largest_op",
       summary.largest_op, "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
       "predicted_seconds", summary.predicted_seconds, "bound_seconds", summary.bound_seconds,
-      "compute_seconds", summary.compute_seconds, "bound_by", summary.bound_by);
+      "compute_seconds", summary.compute_seconds, "host_seconds", summary.host_seconds, "bound_by",
+      summary.bound_by);
   json_t *more = json_pack(
       "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
       json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)summary.kept_bytes, "host",

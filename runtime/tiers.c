@@ -165,6 +165,9 @@ mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
     status = compute_addresses(run);
   }
   if (status == MR_OK) {
+    status = mr_handover_init(run);
+  }
+  if (status == MR_OK) {
     status = bind_residents(run);
   }
   if (status == MR_OK) {
@@ -197,6 +200,7 @@ void mr_tiers_fini(struct mr_run *run) {
   bool settled = run->device_ops->settle == NULL || run->device == NULL ||
                  run->device_ops->settle(run->device);
   mr_rings_fini(run, stuck, settled);
+  mr_handover_fini(run, settled);
   if (run->host_pinned) {
     run->device_ops->unpin(run->device, run->host.data);
   }

@@ -78,8 +78,12 @@ static void print_queues(struct output *output, const struct mr_plan_summary *su
                 summary->deferred_op_count);
   }
   if (summary->host_op_count > 0) {
-    output_text(output, "%u ops use tensors where they rest, on the host\n",
-                summary->host_op_count);
+    struct job_seconds host_seconds;
+    bool beside = summary->host_seconds > 0;
+    output_text(output, "%u ops use tensors where they rest, on the host%s%s%s\n",
+                summary->host_op_count, beside ? ": " : "",
+                beside ? job_seconds_format(summary->host_seconds, &host_seconds) : "",
+                beside ? " a step, while the device computes" : "");
   }
 }
 

@@ -66,6 +66,20 @@ static const char *format_mib(uint64_t bytes, struct cell *cell) {
   return cell->text;
 }
 
+/* What is known of a host beside the device. */
+static void print_host(struct output *output, const json_t *explanation) {
+  const json_t *rate = json_object_get(explanation, "host_bytes_per_second");
+  struct job_seconds seconds;
+  if (json_is_null(rate)) {
+    output_text(output, "how fast the host computes is not known (host_memory_bandwidth in the "
+                        "profile): all ops are the device's\n");
+  } else if (bytes_of(explanation, "host_ops") > 0) {
+    output_text(output, "they run there in %s a step, at %.1f GB/s, while the device computes\n",
+                job_seconds_format(number_of(explanation, "host_seconds"), &seconds),
+                json_number_value(rate) * 1e-9);
+  }
+}
+
 static void print_tiers(struct output *output, const struct mr_plan_summary *summary,
                         const json_t *explanation) {
   const json_t *tiers = json_object_get(explanation, "tiers");
@@ -95,6 +109,7 @@ static void print_tiers(struct output *output, const struct mr_plan_summary *sum
     output_text(output, "the device is fullest at %s; %llu ops use tensors on the host\n",
                 text_of(json_object_get(tiers, job_tier_names[MR_TIER_DEVICE]), "peak_op"),
                 (unsigned long long)bytes_of(explanation, "host_ops"));
+    print_host(output, explanation);
   }
 }
 

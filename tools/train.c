@@ -54,15 +54,16 @@ static void started(void *context, struct trainer *trainer) {
 static json_t *step_json(const struct trainer_step *step) {
   const struct mr_step_report *report = &step->report;
   return json_pack(
-      "{s:s, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event",
-      "step", "step", (json_int_t)step->step, "loss", json_number(step->loss), "grad_norm",
+      "{s:s, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+      "event", "step", "step", (json_int_t)step->step, "loss", json_number(step->loss), "grad_norm",
       json_number(step->grad_norm), "seconds", json_number(report->seconds), "predicted_seconds",
       json_number(report->predicted_seconds), "bound_by", report->bound_by, "tokens_per_second",
       json_number(step->tokens_per_second), "moved_bytes", job_links_json(report->moved_bytes),
       "lr", json_number(step->lr), "compute_busy_seconds",
       json_number(report->compute_busy_seconds), "stall_seconds",
       json_number(report->stall_seconds), "bind_seconds", json_number(report->bind_seconds),
-      "flush_seconds", json_number(report->flush_seconds), "link_busy_seconds",
+      "host_busy_seconds", json_number(report->host_busy_seconds), "flush_seconds",
+      json_number(report->flush_seconds), "link_busy_seconds",
       job_link_seconds_json(report->link_busy_seconds), "peak_bytes",
       job_tiers_json(report->peak_bytes));
 }

@@ -137,12 +137,17 @@ struct mr_plan_summary {
   uint64_t moved_bytes[MR_LINK_COUNT]; /* each step */
   uint64_t kept_bytes, host_bytes, nvme_bytes,
       recomputed_bytes; /* over tensor gaps, by what was chosen */
-  const char
-      *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write" */
+  const char *bound_by; /* "compute", "device_to_host", "host_to_device", "nvme_read", "nvme_write",
+                           and "host" for the ops that run there */
   uint32_t recomputed_op_count;
   double bound_seconds; /* no plan of the graph is faster on this machine, whatever is recomputed */
   uint32_t host_op_count;     /* ops that use tensors in the host tier */
   uint32_t deferred_op_count; /* updates that run in the next step: MR_OP_DEFERRABLE */
+  /* Beside a device whose memory the processor cannot read: what ops on the host take, which run
+   * while the device computes, and the rate that this follows from; 0 where it is not known, so
+   * that all ops run on the device. */
+  double host_seconds;
+  double host_bytes_per_second;
 };
 
 struct mr_plan;
@@ -211,6 +216,8 @@ struct mr_step_report {
   double flush_seconds;
   uint64_t median_step_count; /* training steps since the forecast was made, which the median is of;
                                  63 where there are more */
+  double host_busy_seconds;   /* ops ran on the host, beside the device */
+  uint64_t host_op_bytes;     /* memory that they got through */
 };
 
 struct mr_run;

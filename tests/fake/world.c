@@ -18,6 +18,8 @@ KERNEL(squash, WORLD_SQUASH)
 KERNEL(loss, WORLD_LOSS)
 KERNEL(backward, WORLD_BACKWARD)
 KERNEL(update, WORLD_UPDATE)
+KERNEL(rate, WORLD_RATE)
+KERNEL(rated_update, WORLD_RATED_UPDATE)
 #undef KERNEL
 
 static const struct fake_kernel kernels[] = {
@@ -26,5 +28,7 @@ static const struct fake_kernel kernels[] = {
     {"world_loss", sizeof(struct world_args), loss},
     {"world_backward", sizeof(struct world_args), backward},
     {"world_update", sizeof(struct world_args), update},
+    {"world_rate", sizeof(struct world_args), rate},
+    {"world_rated_update", sizeof(struct world_args), rated_update},
 };
 const struct fake_kernel_table fake_world_kernels = {kernels, MR_COUNT_OF(kernels)};

@@ -49,6 +49,18 @@ KERNEL world_update(const struct world_args a) {
   }
 }
 
+/* One thread. */
+KERNEL world_rate(const struct world_args a) {
+  *a.outputs[0] = world_rate_of(*a.inputs[0]);
+}
+
+KERNEL world_rated_update(const struct world_args a) {
+  for (EACH(i, a)) {
+    a.outputs[1][i] = a.outputs[1][i] * 9u + a.inputs[0][i] + *a.inputs[3];
+    a.outputs[0][i] -= a.outputs[1][i];
+  }
+}
+
 /* Writes where nothing is mapped. */
 KERNEL world_break(const struct world_args a) {
   *(volatile uint32_t *)64 = (uint32_t)a.elements;

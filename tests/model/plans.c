@@ -162,15 +162,35 @@ static void instance_events(struct judge *j, uint32_t node, uint32_t number, boo
   }
 }
 
+/* The place of an op of the queue of the host for what compute hands over to it. */
+static uint32_t handover_location(const struct mr_program_plan *plan, mr_op_id op) {
+  uint32_t index = 0;
+  while (plan->instructions[MR_QUEUE_HOST][index].op != op) {
+    index++;
+  }
+  return plan->device_page_count + plan->host_page_count + plan->extent_count + index;
+}
+
+static void op_events(struct judge *j, uint32_t node, uint32_t queue, mr_op_id id) {
+  const struct mr_program_plan *plan = j->plan;
+  const struct mr_op *op = &plan->program->ops[id];
+  bool handed_over = plan->instructions[MR_QUEUE_COMPUTE][id].handed_over;
+  if (handed_over) {
+    event_add(j, node, handover_location(plan, id), queue == MR_QUEUE_COMPUTE);
+  }
+  if (handed_over && queue == MR_QUEUE_COMPUTE) {
+    return;
+  }
+  for (uint32_t i = plan->first_operand[id]; i < plan->first_operand[id + 1]; i++) {
+    instance_events(j, node, plan->operands[i], i - plan->first_operand[id] >= op->input_count);
+  }
+}
+
 static void node_events(struct judge *j, uint32_t node, uint32_t queue, uint32_t index) {
   const struct mr_program_plan *plan = j->plan;
   const struct mr_instruction *instruction = &plan->instructions[queue][index];
-  if (queue == MR_QUEUE_COMPUTE) {
-    const struct mr_op *op = &plan->program->ops[index];
-    for (uint32_t i = plan->first_operand[index]; i < plan->first_operand[index + 1]; i++) {
-      instance_events(j, node, plan->operands[i],
-                      i - plan->first_operand[index] >= op->input_count);
-    }
+  if (queue == MR_QUEUE_COMPUTE || queue == MR_QUEUE_HOST) {
+    op_events(j, node, queue, instruction->op);
     return;
   }
   bool fetch =
@@ -230,6 +250,7 @@ bool plan_is_ordered(const struct mr_program_plan *plan) {
     }
   }
   limit += (j.step_count - plan->program->op_count) * longest;
+  limit += plan->instruction_count[MR_QUEUE_HOST];
   j.events = mr_allocate(2 * limit, sizeof *j.events);
   bool news = true;
   while (news) {
@@ -445,7 +466,7 @@ static void mutate_slot(const struct mutation *m, uint32_t queue, uint32_t index
 
 /* Takes one move out; waits that counted it count the one before. */
 static void mutate_moves(struct mutation *m) {
-  for (uint32_t queue = 1; queue < MR_QUEUE_COUNT; queue++) {
+  for (uint32_t queue = 1; queue < MR_QUEUE_HOST; queue++) {
     uint32_t count = m->plan->instruction_count[queue];
     for (uint32_t draw = 0; draw < DRAWS && count > 0; draw++) {
       uint32_t gone = (uint32_t)mr_random_below(&m->random, count);
@@ -468,6 +489,25 @@ static void mutate_moves(struct mutation *m) {
       }
       mutate_slot(m, queue, gone);
     }
+  }
+}
+
+/* An op that nobody runs, or the device as well, or another in its place. */
+static void mutate_host_ops(const struct mutation *m) {
+  uint32_t count = m->plan->instruction_count[MR_QUEUE_HOST];
+  for (uint32_t i = 0; i < count; i++) {
+    struct mr_program_plan *mutant = plan_copy(m->plan);
+    mr_op_id op = mutant->instructions[MR_QUEUE_HOST][i].op;
+    mutant->instructions[MR_QUEUE_COMPUTE][op].handed_over = false;
+    expect_refused(m, mutant, "run twice, host op", i);
+    mutant = plan_copy(m->plan);
+    mutant->instructions[MR_QUEUE_HOST][i].op = op + 1;
+    expect_refused(m, mutant, "another op in place of host op", i);
+    struct mr_plan_problem unknown = *m->problem;
+    unknown.host_bytes_per_second = 0;
+    struct mutation slow = *m;
+    slow.problem = &unknown;
+    expect_refused(&slow, plan_copy(m->plan), "a rate that is not known, host op", i);
   }
 }
 
@@ -537,6 +577,7 @@ void plan_mutate(const struct mr_plan_problem *problem, const struct mr_program_
   mutate_pages(&m);
   mutate_host_places(&m);
   mutate_operands(&m);
+  mutate_host_ops(&m);
   mutate_moves(&m);
   mutate_homes(&m);
   mutate_numbers(&m);

@@ -62,6 +62,24 @@ class Cuda(harness.Case):
         self.assertIn(len(rest), (1, 2, 3))
         self.assertEqual(rest, whole[-len(rest):])
 
+    def test_updates_on_the_host_change_no_bit(self):
+        """A profile of a slow device beside a fast host: the plan has updates there."""
+        path = harness.scratch / "profile.json"
+        options = ["--profile", path, "--offload", "host", "--host-mem", "256MiB"]
+        used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
+        plan = run("plan", *MODEL, *options, "--device-mem", used + 4096)
+        self.assertIn(plan.status, (0, harness.DOES_NOT_FIT), str(plan))
+        device = used + plan.events("plan")[0]["smallest_device_bytes"]
+        profile = json.loads(path.read_text())
+        profile.update(ops=[], bytes_per_second=1e8, host_bytes_per_second=1e15)
+        path.write_text(json.dumps(profile))
+        options += ["--device-mem", device]
+        plan = run("plan", *MODEL, *options)
+        self.assert_status(plan, 0)
+        self.assertGreater(plan.events("plan")[0]["host_seconds"], 0)
+        outcome = run("verify", *MODEL, "--steps", "3", *options, MEMRUN_FAKE_SEED="2")
+        self.assert_status(outcome, 0)
+
     def test_a_broken_device_leaves_the_checkpoint(self):
         """The device breaks in the third step; what was saved before goes on to the same end."""
         if cuda_device.REAL:

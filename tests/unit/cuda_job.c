@@ -41,7 +41,11 @@ void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t step
   *job = (struct cuda_job){.steps = steps};
   assert_int_equal(setenv("MEMRUN_CUDA_DRIVER", FAKE_DRIVER, 1), 0);
   cuda_job_set(0, NULL);
-  world_init(&job->world, shape);
+  if (tiers.host_updates) {
+    world_init_host_updates(&job->world, shape);
+  } else {
+    world_init(&job->world, shape);
+  }
   assert_int_equal(world_cuda_start(NULL), MR_OK);
   fake_live_count(&job->idle);
   bool nvme = tiers.nvme_bytes != 0;
@@ -53,6 +57,7 @@ void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t step
   job->options.recompute = MR_RECOMPUTE_NONE;
   choose_budget(job);
   world_state_init(&job->expected, shape);
+  job->expected.rated = tiers.host_updates;
   for (uint64_t step = 1; step <= steps; step++) {
     world_state_step(&job->expected, shape, step, MR_STEP_TRAIN);
   }

@@ -25,6 +25,7 @@ struct cuda_job {
 struct cuda_job_tiers {
   uint64_t host_bytes;
   uint64_t nvme_bytes;
+  bool host_updates; /* as in struct world */
 };
 void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t steps,
                    struct cuda_job_tiers tiers);

@@ -19,7 +19,8 @@ static char kind_second[] = "second";
 static struct mr_op ops[OPS] = {{.kind = kind_first, .memory_bytes = 1000000},
                                 {.kind = kind_second, .memory_bytes = 1000000}};
 static struct mr_graph graph = {.ops = ops, .op_count = OPS};
-static struct mr_program_plan layout = {.program = &graph};
+static struct mr_instruction instructions[OPS];
+static struct mr_program_plan layout = {.program = &graph, .instructions = {instructions}};
 static struct mr_profile profile;
 static struct mr_store_rates nvme;
 static struct mr_run *run;

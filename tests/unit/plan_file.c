@@ -136,6 +136,7 @@ static void check_same(const struct mr_program_plan *a, const struct mr_program_
   }
   assert_true(a->step_seconds == b->step_seconds);
   assert_true(a->compute_seconds == b->compute_seconds);
+  assert_true(a->host_seconds == b->host_seconds);
 }
 
 static void what_is_printed_comes_back(void **state) {
@@ -251,10 +252,10 @@ static void faults_are_named(void **state) {
       {"", "line"},
       {"[]", "an object is wanted"},
       {"{}", "\"memrun_plan\", its version, is missing"},
-      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 2"},
-      {"{\"memrun_plan\":2,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
-      {"{\"memrun_plan\":2,\"machine\":7}", "machine: a name"},
-      {"{\"memrun_plan\":2,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
+      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 3"},
+      {"{\"memrun_plan\":3,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
+      {"{\"memrun_plan\":3,\"machine\":7}", "machine: a name"},
+      {"{\"memrun_plan\":3,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
        "budget_bytes: device"},
   };
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);

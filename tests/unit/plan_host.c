@@ -6,7 +6,9 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/draft.h"
 #include "unit/plan_programs.h"
@@ -237,6 +239,127 @@ static void impossible_wishes_are_ignored(void **state) {
   fixture_fini(&f);
 }
 
+/* ---- Beside a device whose memory the processor cannot read ---- */
+
+/* The second update, with the loss as a scalar that it reads, on the host. */
+static struct mr_program_plan *make_apart(struct fixture *f, bool *on_host) {
+  f->problem.host_apart = true;
+  f->problem.host_bytes_per_second = 1e9;
+  f->problem.on_host = on_host;
+  return make(f, 8);
+}
+
+static const struct mr_wait *find_wait(const struct mr_program_plan *plan,
+                                       const struct mr_instruction *instruction, uint32_t queue) {
+  const struct mr_wait *found = NULL;
+  for (uint32_t i = 0; i < instruction->wait_count; i++) {
+    const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
+    found = wait->queue == queue ? wait : found;
+  }
+  return found;
+}
+
+static void an_op_beside_the_device_has_all_on_the_host(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[M1] = true, [W1] = true, [G1] = true, [M0] = true, [W0] = true};
+  struct mr_program_plan *plan = make_apart(&f, on_host); /* G0 is not wanted there */
+  assert_true(plan->fits);
+  assert_int_equal(plan->host_op_count, 1);
+  assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], 1);
+  const struct mr_instruction *op = plan->instructions[MR_QUEUE_HOST];
+  const struct mr_instruction *compute = plan->instructions[MR_QUEUE_COMPUTE];
+  assert_int_equal(op->op, 6);
+  assert_true(compute[6].handed_over && !compute[5].handed_over);
+  for (uint32_t i = plan->first_operand[6]; i + 1 < plan->first_operand[7]; i++) {
+    assert_true(plan->instances[plan->operands[i]].on_host);
+  }
+  for (uint32_t i = plan->first_operand[5]; i + 1 < plan->first_operand[6]; i++) {
+    assert_false(plan->instances[plan->operands[i]].on_host);
+  }
+  /* The op comes after compute handed it over and the gradient is there; the weight comes back
+   * after it, and compute, which reads the weight, hands over again after that. */
+  assert_int_equal(find_wait(plan, op, MR_QUEUE_COMPUTE)->count, 7);
+  assert_non_null(find_wait(plan, op, MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)));
+  const struct mr_instruction *in = plan->instructions[MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE)];
+  assert_true(find_wait(plan, in, MR_QUEUE_HOST)->previous_step);
+  assert_null(find_wait(plan, &compute[6], MR_QUEUE_HOST));
+  assert_true(fabs(plan->host_seconds - 5 * SIZE / 1e9) < 1e-12);
+  assert_true(fabs(plan->compute_seconds - 6e-3) < 1e-12);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static uint32_t count_beside(struct fixture *f) {
+  bool on_host[LOSS + 1];
+  memset(on_host, 1, sizeof on_host);
+  struct mr_program_plan *plan = make_apart(f, on_host);
+  uint32_t count = plan->instruction_count[MR_QUEUE_HOST];
+  mr_program_plan_destroy(plan);
+  return count;
+}
+
+static void scalars_are_handed_over(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  assert_int_equal(count_beside(&f), 2);
+  mr_tensor_id scalar = plan_add_tensor(f.graph, MR_STATE, 4);
+  mr_tensor_id crowd = plan_add_tensor(f.graph, MR_STATE, PAGE / 2 - 1);
+  mr_op_id reader = plan_add_op(f.graph, LIST(M0, scalar, crowd), LIST(M0), 0);
+  f.graph->ops[reader].flags |= MR_OP_HOST_CAPABLE;
+  free(f.op_seconds);
+  f.op_seconds = plan_op_seconds(f.graph, 1e-3);
+  f.problem.op_seconds = f.op_seconds;
+  bool on_host[LOSS + 3];
+  memset(on_host, 1, sizeof on_host);
+  struct mr_program_plan *plan = make_apart(&f, on_host);
+  assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], 3);
+  assert_true(operand(plan, reader, scalar)->small && operand(plan, reader, M0)->on_host);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+static void some_ops_are_the_devices(void **state) {
+  (void)state;
+  struct fixture f;
+  for (uint32_t which = 0; which < 4; which++) {
+    fixture_init(&f, true);
+    if (which == 0) {
+      f.graph->ops[5].scratch_bytes = 64;
+    } else if (which == 1) {
+      f.graph->ops[5].run[MR_BACKEND_CPU] = NULL;
+    } else if (which == 2) {
+      f.graph->tensors[M0].bytes = PAGE / 4; /* a small output */
+    } else {
+      f.problem.budget_bytes[MR_TIER_HOST] = 3 * SIZE;
+    }
+    assert_int_equal(count_beside(&f), 1);
+    fixture_fini(&f);
+  }
+}
+
+/* A fast host beside a device that would be long about its updates. */
+static void the_plan_chooses_the_host_where_that_is_faster(void **state) {
+  (void)state;
+  struct fixture f;
+  for (uint32_t fast = 0; fast < 2; fast++) {
+    fixture_init(&f, true);
+    f.problem.host_apart = true;
+    f.problem.host_bytes_per_second = fast == 1 ? 1e12 : 1e3;
+    struct mr_program_plan *plan = make(&f, 4);
+    assert_true(plan->fits);
+    assert_int_equal(plan->instruction_count[MR_QUEUE_HOST] > 0, fast == 1);
+    mr_program_plan_destroy(plan);
+    f.problem.host_bytes_per_second = 0;
+    plan = make(&f, 4);
+    assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], 0);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
 /* An update of everything needs four tensors on the device; on the host it needs what is not there.
  */
 static void less_memory_will_do(void **state) {
@@ -275,6 +398,10 @@ int main(void) {
       cmocka_unit_test(gradients_only_go_out),
       cmocka_unit_test(impossible_wishes_are_ignored),
       cmocka_unit_test(less_memory_will_do),
+      cmocka_unit_test(an_op_beside_the_device_has_all_on_the_host),
+      cmocka_unit_test(scalars_are_handed_over),
+      cmocka_unit_test(some_ops_are_the_devices),
+      cmocka_unit_test(the_plan_chooses_the_host_where_that_is_faster),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,10 @@ static void draw_init(struct draw *draw, uint64_t seed) {
   uint64_t nvme[] = {0, mr_random_below(&random, 8 * MR_MIB), UINT64_MAX, UINT64_MAX};
   draw->problem.budget_bytes[MR_TIER_HOST] = host[mr_random_below(&random, 4)];
   draw->problem.budget_bytes[MR_TIER_NVME] = nvme[mr_random_below(&random, 4)];
+  if (mr_random_below(&random, 3) == 0) {
+    draw->problem.host_apart = true;
+    draw->problem.host_bytes_per_second = 1e8 * (0.1 + mr_random_unit(&random));
+  }
 }
 
 static void draw_fini(struct draw *draw) {
@@ -173,7 +177,7 @@ static uint64_t check_smallest(struct draw *draw) {
 }
 
 struct tally {
-  uint32_t plans, slower, moved, on_host;
+  uint32_t plans, slower, moved, on_host, apart, apart_slower;
   double worst;
 };
 
@@ -190,10 +194,12 @@ static void check_between(struct draw *draw, uint64_t smallest, uint64_t footpri
       check_same(plan, again);
       tally->plans++;
       tally->on_host += plan->host_op_count > 0;
+      tally->apart += plan->instruction_count[MR_QUEUE_HOST] > 0;
       tally->moved +=
           plan->moved_bytes[MR_LINK_HOST_TO_DEVICE] + plan->moved_bytes[MR_LINK_NVME_READ] > 0;
       if (before > 0 && plan->step_seconds > before * 1.001) {
-        tally->slower++;
+        tally->slower += !draw->problem.host_apart;
+        tally->apart_slower += draw->problem.host_apart;
         double ratio = plan->step_seconds / before;
         tally->worst = ratio > tally->worst ? ratio : tally->worst;
       }
@@ -221,10 +227,11 @@ static void random_plans_hold(void **state) {
   }
   print_message(
       "%u plans, %u with moves, %u with ops on the host; %u slower than with less memory, "
-      "at worst %.3f times\n",
-      tally.plans, tally.moved, tally.on_host, tally.slower, tally.worst);
-  /* Ops on the host are placed by comparing plans, which leaves a few. */
-  assert_true(tally.slower * 1000 <= tally.plans);
+      "%u beside a host that is apart, at worst %.3f times\n",
+      tally.plans, tally.moved, tally.on_host, tally.slower, tally.apart_slower, tally.worst);
+  /* Ops on the host are placed by comparing plans, which leaves a few; where everything fits on the
+   * device they stay there, although a host beside it might spare it some. */
+  assert_true(tally.slower * 1000 <= tally.plans && tally.apart_slower * 50 <= tally.plans);
   assert_true(rounds < ROUNDS || tally.on_host > 0);
 }
 
@@ -307,9 +314,9 @@ static void forced_places_hold(void **state) {
     free(on_host);
     draw_fini(&draw);
   }
-  print_message("%u plans, %u with moves, %u with ops on the host\n", tally.plans, tally.moved,
-                tally.on_host);
-  assert_true(rounds < ROUNDS || tally.on_host > 0);
+  print_message("%u plans, %u with moves, %u with ops on the host, %u beside the device\n",
+                tally.plans, tally.moved, tally.on_host, tally.apart);
+  assert_true(rounds < ROUNDS || (tally.on_host > tally.apart && tally.apart > 0));
 }
 
 int main(void) {

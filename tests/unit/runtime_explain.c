@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "unit/runtime_world.h"
@@ -209,6 +210,56 @@ static void a_job_that_does_not_fit_is_explained_too(void **state) {
   world_fini(&world);
 }
 
+/* The shed once more, with a line about its host or without. */
+static json_t *explain_beside_a_host(const char *line, struct mr_plan_summary *summary_out) {
+  char path[64];
+  char text[2048];
+  struct world world;
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  snprintf(path, sizeof path, "/tmp/memrun-test-shed-%ld.tmp", (long)getpid());
+  FILE *file = fopen(profile_path, "re");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  (void)fclose(file);
+  file = fopen(path, "we");
+  assert_non_null(file);
+  assert_true(fprintf(file, "%s%s", text, line) > 0);
+  assert_int_equal(fclose(file), 0);
+  world_init_host_updates(&world, shape);
+  mr_options_init(&options);
+  options.profile_path = path;
+  options.device_bytes = 7 * MR_MIB;
+  options.host_bytes = 64 * MR_MIB;
+  options.threads = 2;
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_OK);
+  assert_int_equal(mr_plan_verify(plan), MR_OK);
+  mr_plan_summarize(plan, summary_out);
+  json_t *root = explain(plan);
+  mr_plan_destroy(plan);
+  world_fini(&world);
+  assert_int_equal(remove(path), 0);
+  return root;
+}
+
+static void a_host_beside_the_device_is_explained(void **state) {
+  (void)state;
+  struct mr_plan_summary summary;
+  json_t *root = explain_beside_a_host("host_memory_bandwidth = 50 GB/s\n", &summary);
+  assert_true(summary.fits && summary.host_op_count > 0);
+  assert_true(summary.host_bytes_per_second == 50e9 && summary.host_seconds > 0);
+  assert_true(number(root, "host_ops") == summary.host_op_count);
+  assert_true(number(root, "host_bytes_per_second") == 50e9);
+  assert_true(fabs(number(root, "host_seconds") - summary.host_seconds) < 1e-12);
+  double with_seconds = summary.predicted_seconds;
+  json_decref(root);
+  root = explain_beside_a_host("", &summary);
+  assert_true(summary.fits && summary.host_op_count == 0 && summary.host_seconds == 0);
+  assert_true(json_is_null(json_object_get(root, "host_bytes_per_second")));
+  assert_true(with_seconds < summary.predicted_seconds);
+  json_decref(root);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_tight_plan_is_explained),
@@ -216,6 +267,7 @@ int main(void) {
       cmocka_unit_test(the_smallest_budget_is_enough),
       cmocka_unit_test(decisions_have_alternatives),
       cmocka_unit_test(a_job_that_does_not_fit_is_explained_too),
+      cmocka_unit_test(a_host_beside_the_device_is_explained),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

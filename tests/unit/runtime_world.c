@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -70,6 +71,9 @@ static mr_status run_on_cpu(const struct mr_op_call *call) {
   const struct world_kernel *kernel = &world_kernels[attributes->kind];
   if (call_fails()) {
     return world_faults.status;
+  }
+  if (world_faults.late_ns > 0) {
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)world_faults.late_ns}, NULL);
   }
   struct piece_job job = {args_of(call), kernel->run};
   if (kernel->whole) {
@@ -179,9 +183,21 @@ static mr_tensor_id add_named(struct world *world, const char *what, uint32_t la
   return add_tensor(world, name, role, world->shape.elements);
 }
 
-void world_init(struct world *world, struct world_shape shape) {
+static void add_update(struct world *world, uint32_t layer, mr_tensor_id gradient,
+                       mr_tensor_id rate) {
+  bool host = world->host_updates;
+  mr_tensor_id w = world->weights[layer], m = world->moments[layer];
+  add_op(world, layer,
+         &(struct op_plan){.kind = host ? WORLD_RATED_UPDATE : WORLD_UPDATE,
+                           .inputs = {gradient, w, m, rate},
+                           .outputs = {w, m},
+                           .flags =
+                               MR_OP_TRAIN_ONLY | (host ? MR_OP_HOST_CAPABLE : MR_OP_DEFERRABLE)});
+}
+
+static void init(struct world *world, struct world_shape shape, bool host_updates) {
   assert_true(shape.layers <= WORLD_MAX_LAYERS);
-  *world = (struct world){.shape = shape};
+  *world = (struct world){.shape = shape, .host_updates = host_updates};
   world_faults = (struct world_faults){0};
   assert_int_equal(mr_graph_create(&world->graph), MR_OK);
   world->input = add_tensor(world, "input", MR_INPUT, shape.elements);
@@ -205,6 +221,15 @@ void world_init(struct world *world, struct world_shape shape) {
                              .outputs = {x[l + 1]},
                              .flags = MR_OP_REPEATABLE});
   }
+  mr_tensor_id rate = 0;
+  if (host_updates) {
+    rate = add_tensor(world, "rate", MR_ACTIVATION, 1);
+    add_op(world, shape.layers,
+           &(struct op_plan){.kind = WORLD_RATE,
+                             .inputs = {world->input},
+                             .outputs = {rate},
+                             .flags = MR_OP_REPEATABLE});
+  }
   mr_tensor_id dy = add_named(world, "dx", shape.layers, MR_GRADIENT);
   add_op(world, shape.layers,
          &(struct op_plan){.kind = WORLD_LOSS,
@@ -219,13 +244,17 @@ void world_init(struct world *world, struct world_shape shape) {
                              .inputs = {dy, x[l], world->weights[l], h[l]},
                              .outputs = {dx, dw},
                              .flags = MR_OP_TRAIN_ONLY | MR_OP_REPEATABLE});
-    add_op(world, l,
-           &(struct op_plan){.kind = WORLD_UPDATE,
-                             .inputs = {dw, world->weights[l], world->moments[l]},
-                             .outputs = {world->weights[l], world->moments[l]},
-                             .flags = MR_OP_TRAIN_ONLY | MR_OP_DEFERRABLE});
+    add_update(world, l, dw, rate);
     dy = dx;
   }
+}
+
+void world_init(struct world *world, struct world_shape shape) {
+  init(world, shape, false);
+}
+
+void world_init_host_updates(struct world *world, struct world_shape shape) {
+  init(world, shape, true);
 }
 
 void world_fini(struct world *world) {
@@ -261,6 +290,7 @@ void world_state_init(struct world_state *state, struct world_shape shape) {
 void world_state_step(struct world_state *state, struct world_shape shape, uint64_t step,
                       mr_step_mode mode) {
   uint32_t loss = 0;
+  uint32_t rate = state->rated ? world_rate_of(world_input(step, 0)) : 0;
   for (uint64_t i = 0; i < shape.elements; i++) {
     uint32_t x[WORLD_MAX_LAYERS + 1] = {world_input(step, i)};
     uint32_t h[WORLD_MAX_LAYERS];
@@ -274,7 +304,7 @@ void world_state_step(struct world_state *state, struct world_shape shape, uint6
       uint32_t dh = world_inner_gradient_of(h[l], dy);
       uint32_t dw = world_weight_gradient_of(x[l], dh);
       dy = world_input_gradient_of(dh, state->weights[l][i]);
-      state->moments[l][i] = state->moments[l][i] * 9u + dw;
+      state->moments[l][i] = state->moments[l][i] * 9u + dw + rate;
       state->weights[l][i] -= state->moments[l][i];
     }
   }

@@ -8,6 +8,8 @@
 #ifndef MEMRUN_TESTS_RUNTIME_WORLD_H
 #define MEMRUN_TESTS_RUNTIME_WORLD_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <memrun/memrun.h>
@@ -21,14 +23,16 @@ struct world_shape {
 
 /* What the callbacks of a world share; a test may make the nth op call fail. */
 struct world_faults {
-  uint64_t calls;
+  _Atomic uint64_t calls;
   uint64_t fail_call; /* 0: none */
+  uint64_t late_ns;   /* that ops on the host are late beside a CUDA device */
   mr_status status;
   struct mr_cuda_function *instead; /* what that call launches on a CUDA device; NULL: it fails */
 };
 
 struct world {
   struct world_shape shape;
+  bool host_updates; /* updates may run on the host, and read a scalar of the step */
   struct mr_graph *graph;
   mr_tensor_id input;
   mr_tensor_id loss;
@@ -39,6 +43,7 @@ struct world {
 extern struct world_faults world_faults;
 
 void world_init(struct world *world, struct world_shape shape);
+void world_init_host_updates(struct world *world, struct world_shape shape);
 void world_fini(struct world *world);
 
 /* The kernels of the world on a CUDA device; to be stopped when the last run is gone. The image is
@@ -58,6 +63,7 @@ uint32_t world_input(uint64_t step, uint64_t element);
 
 /* Plain memory in which the same job is computed. */
 struct world_state {
+  bool rated; /* of a world with host_updates; set after init */
   uint32_t *weights[WORLD_MAX_LAYERS];
   uint32_t *moments[WORLD_MAX_LAYERS];
   uint32_t loss;

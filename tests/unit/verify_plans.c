@@ -125,6 +125,10 @@ static struct drawn plan_draw(uint64_t seed, const struct model_options *options
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     d.problem.link[link] = (struct mr_link_rate){1e8 + mr_random_unit(&random) * 1e10, 1e-6};
   }
+  if (mr_random_below(&random, 3) == 0) {
+    d.problem.host_apart = true;
+    d.problem.host_bytes_per_second = 1e8 + mr_random_unit(&random) * 1e12;
+  }
   budgets_draw(&d, &random, false);
   d.plan = plan_make(&d.problem);
   return d;
@@ -141,6 +145,7 @@ static void plans_are_right(void **state) {
   uint32_t fitting = 0;
   uint32_t on_host = 0;
   uint32_t deferring = 0;
+  uint32_t apart = 0;
   uint64_t moves = 0;
   mr_log_configure(quiet, NULL, MR_LOG_ERROR);
   for (uint64_t seed = 1; seed <= PLAIN_ROUNDS; seed++) {
@@ -152,6 +157,7 @@ static void plans_are_right(void **state) {
       fitting++;
       on_host += d.plan->host_op_count > 0;
       deferring += has_deferred(d.graph);
+      apart += d.plan->instruction_count[MR_QUEUE_HOST] > 0;
       for (uint32_t queue = 1; queue < MR_QUEUE_COUNT; queue++) {
         moves += d.plan->instruction_count[queue];
       }
@@ -165,10 +171,11 @@ static void plans_are_right(void **state) {
     drawn_free(&d);
   }
   mr_log_configure(NULL, NULL, MR_LOG_INFO);
-  print_message("%u plans of %u fit, %u with ops on the host, %u with deferred ops, %llu moves\n",
-                fitting, PLAIN_ROUNDS, on_host, deferring, (unsigned long long)moves);
+  print_message("%u plans of %u fit, %u with ops on the host (%u beside the device), %u with "
+                "deferred ops, %llu moves\n",
+                fitting, PLAIN_ROUNDS, on_host, apart, deferring, (unsigned long long)moves);
   assert_true(fitting > PLAIN_ROUNDS / 2 && moves > 10ull * fitting && on_host > fitting / 10 &&
-              deferring > fitting / 10);
+              deferring > fitting / 10 && apart > 0);
 }
 
 static void mutants_are_refused(void **state) {

@@ -58,10 +58,29 @@ static void update(const struct world_args *args, uint64_t first, uint64_t end) 
   }
 }
 
+static void rate(const struct world_args *args, uint64_t first, uint64_t end) {
+  (void)first;
+  (void)end;
+  *args->outputs[0] = world_rate_of(*args->inputs[0]);
+}
+
+static void rated_update(const struct world_args *args, uint64_t first, uint64_t end) {
+  const uint32_t *dw = args->inputs[0];
+  const uint32_t *scalar = args->inputs[3];
+  uint32_t *w = args->outputs[0];
+  uint32_t *m = args->outputs[1];
+  for (uint64_t i = first; i < end; i++) {
+    m[i] = m[i] * 9u + dw[i] + *scalar;
+    w[i] -= m[i];
+  }
+}
+
 const struct world_kernel world_kernels[WORLD_KIND_COUNT] = {
     [WORLD_FORWARD] = {"forward", "world_forward", forward, 2, 1, false},
     [WORLD_SQUASH] = {"squash", "world_squash", squash, 1, 1, false},
     [WORLD_LOSS] = {"loss", "world_loss", loss, 1, 2, true},
     [WORLD_BACKWARD] = {"backward", "world_backward", backward, 4, 2, false},
     [WORLD_UPDATE] = {"update", "world_update", update, 3, 2, false},
+    [WORLD_RATE] = {"rate", "world_rate", rate, 1, 1, true},
+    [WORLD_RATED_UPDATE] = {"rated_update", "world_rated_update", rated_update, 4, 2, false},
 };

@@ -8,11 +8,13 @@
 #include <stdint.h>
 
 enum world_kind {
-  WORLD_FORWARD,  /* h = f(x, w), through scratch */
-  WORLD_SQUASH,   /* y = f(h) */
-  WORLD_LOSS,     /* loss, and dy where the step trains */
-  WORLD_BACKWARD, /* dx, dw = f(dy, x, w, h) */
-  WORLD_UPDATE,   /* w, m = f(dw, w, m) */
+  WORLD_FORWARD,      /* h = f(x, w), through scratch */
+  WORLD_SQUASH,       /* y = f(h) */
+  WORLD_LOSS,         /* loss, and dy where the step trains */
+  WORLD_BACKWARD,     /* dx, dw = f(dy, x, w, h) */
+  WORLD_UPDATE,       /* w, m = f(dw, w, m) */
+  WORLD_RATE,         /* a scalar of the step, from its input */
+  WORLD_RATED_UPDATE, /* w, m = f(dw, w, m, scalar) */
   WORLD_KIND_COUNT
 };
 
@@ -52,6 +54,9 @@ WORLD_ELEMENT uint32_t world_inner_gradient_of(uint32_t h, uint32_t dy) {
 }
 WORLD_ELEMENT uint32_t world_weight_gradient_of(uint32_t x, uint32_t dy) {
   return x * dy + 7u;
+}
+WORLD_ELEMENT uint32_t world_rate_of(uint32_t x) {
+  return x * 11u + 1u;
 }
 WORLD_ELEMENT uint32_t world_input_gradient_of(uint32_t dy, uint32_t w) {
   return dy * 5u + w;

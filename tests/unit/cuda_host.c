@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ops on the host beside the cuda device: updates that a plan has there give the bits of those on
+ * the device, however late streams and the host are; a wait that is missing shows; and what fails
+ * ends the run in order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+#include "unit/cuda_job.h"
+
+#define STEPS     3u
+#define SEEDS     25u
+#define LATE_NS   3000000u
+#define MAX_WAITS 64u
+
+static const struct world_shape shape = {3, 270 * 1000 + 7};
+static const struct cuda_job_tiers tiers = {.host_bytes = 256 * MR_MIB, .host_updates = true};
+static char plan_path[64];
+
+/* Makes the job's profile one of a slow device and a host as fast as can be, and keeps the plan
+ * that this gives, with every update there, for all runs. */
+static void choose_the_host(struct cuda_job *job) {
+  struct mr_plan *plan = NULL;
+  struct mr_plan_summary summary;
+  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
+  struct mr_profile profile = *plan->profile;
+  assert_true(profile.host_bytes_per_second > 0);
+  profile.host_bytes_per_second = 1e15;
+  profile.bytes_per_second = 1e8;
+  profile.copy_bytes_per_second[0] = profile.copy_bytes_per_second[1] = 1e10;
+  profile.rate_count = 0;
+  mr_profile_save(job->options.profile_path, &profile);
+  mr_plan_destroy(plan);
+  assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
+  mr_plan_summarize(plan, &summary);
+  assert_true(summary.fits);
+  assert_int_equal(summary.host_op_count, shape.layers);
+  assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], shape.layers);
+  assert_true(summary.host_seconds > 0 && summary.host_bytes_per_second > 1e14);
+  snprintf(plan_path, sizeof plan_path, "/tmp/memrun-test-host-%ld.tmp", (long)getpid());
+  assert_int_equal(mr_plan_save(plan, plan_path), MR_OK);
+  mr_plan_destroy(plan);
+  job->options.plan_path = plan_path;
+}
+
+static void job_init(struct cuda_job *job) {
+  cuda_job_init(job, shape, STEPS, tiers);
+  choose_the_host(job);
+}
+
+static void job_fini(struct cuda_job *job) {
+  cuda_job_fini(job);
+  assert_int_equal(unlink(plan_path), 0);
+}
+
+static void any_timing_gives_the_bits_of_the_device(void **state) {
+  (void)state;
+  struct cuda_job job;
+  job_init(&job);
+  uint64_t seeds = getenv("MEMRUN_SANITIZE") == NULL ? SEEDS : SEEDS / 8;
+  for (uint64_t seed = 1; seed <= seeds; seed++) {
+    bool right = false;
+    cuda_job_set(seed, NULL);
+    world_faults.late_ns = seed % 3 == 0 ? LATE_NS : 0;
+    assert_int_equal(cuda_job_run(&job, &right), MR_OK);
+    if (!right) {
+      fail_msg("seed %llu: wrong bits", (unsigned long long)seed);
+    }
+  }
+  world_faults.late_ns = 0;
+  job_fini(&job);
+}
+
+/* An op that is still to run on the host when its step is over is that step's, whatever comes. */
+static void late_updates_are_of_their_step(void **state) {
+  (void)state;
+  struct cuda_job job;
+  struct mr_run *run = NULL;
+  struct world_state expected;
+  job_init(&job);
+  cuda_job_set(0, NULL);
+  world_faults.late_ns = 10 * LATE_NS;
+  world_state_init(&expected, shape);
+  expected.rated = true;
+  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
+  assert_int_equal(world_load(&job.world, run), MR_OK);
+  double busy_seconds = 0;
+  for (uint64_t step = 1; step <= 6; step++) {
+    mr_step_mode mode = step % 2 == 0 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
+    struct mr_step_report report = {.size_bytes = sizeof report};
+    assert_int_equal(world_step(&job.world, run, step, mode, &report), MR_OK);
+    world_state_step(&expected, shape, step, mode);
+    busy_seconds += report.host_busy_seconds;
+    assert_true(report.peak_bytes[MR_TIER_HOST] <= report.budget_bytes[MR_TIER_HOST]);
+  }
+  world_compare(&job.world, run, &expected);
+  assert_true(busy_seconds > 2 * shape.layers * 10e-9 * LATE_NS);
+  world_faults.late_ns = 0;
+  mr_run_destroy(run);
+  world_state_fini(&expected, shape);
+  job_fini(&job);
+}
+
+struct place {
+  uint32_t queue, index, wait;
+};
+
+/* The waits of the queue of the host, and those for it. */
+static uint32_t find_waits(const struct mr_program_plan *layout, struct place *places) {
+  uint32_t count = 0;
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    for (uint32_t i = 0; i < layout->instruction_count[q]; i++) {
+      const struct mr_instruction *instruction = &layout->instructions[q][i];
+      for (uint32_t w = 0; w < instruction->wait_count; w++) {
+        uint32_t awaited = layout->waits[instruction->first_wait + w].queue;
+        if (q == MR_QUEUE_HOST || awaited == MR_QUEUE_HOST) {
+          assert_true(count < MAX_WAITS);
+          places[count++] = (struct place){q, i, w};
+        }
+      }
+    }
+  }
+  return count;
+}
+
+/* Makes a wait one for nothing. */
+static void drop_wait(struct mr_run *run, const struct place *place) {
+  struct mr_program_plan *layout = run->plan->layout;
+  struct mr_instruction *instruction = &layout->instructions[place->queue][place->index];
+  layout->waits[instruction->first_wait + place->wait].count = 0;
+  layout->waits[instruction->first_wait + place->wait].previous_step = false;
+}
+
+static unsigned lines;
+
+static void count_line(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  (void)line;
+  lines++;
+}
+
+/* Runs without that wait under some timings; true where the bits are wrong under one. */
+static bool shows(struct cuda_job *job, const struct place *place, bool *refused_out) {
+  bool right = true;
+  for (uint64_t seed = 1; right && seed <= 4; seed++) {
+    struct mr_run *run = NULL;
+    cuda_job_set(seed, NULL);
+    world_faults.late_ns = seed % 2 == 0 ? 2 * LATE_NS : 0;
+    assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
+    drop_wait(run, place);
+    lines = 0;
+    mr_log_configure(count_line, NULL, MR_LOG_ERROR);
+    *refused_out = mr_plan_verify(run->plan) == MR_CORRUPT;
+    mr_log_configure(NULL, NULL, MR_LOG_WARN);
+    assert_int_equal(lines, *refused_out);
+    assert_int_equal(cuda_job_go_on(job, run, &right), MR_OK);
+  }
+  world_faults.late_ns = 0;
+  return !right;
+}
+
+static void a_wait_that_is_missing_is_seen(void **state) {
+  (void)state;
+  const char *sanitizer = getenv("MEMRUN_SANITIZE");
+  if (sanitizer != NULL && strcmp(sanitizer, "thread") == 0) {
+    skip(); /* it would end the process at the race that is made here */
+  }
+  struct cuda_job job;
+  struct mr_run *run = NULL;
+  struct place places[MAX_WAITS];
+  job_init(&job);
+  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
+  uint32_t count = find_waits(run->layout, places);
+  mr_run_destroy(run);
+  uint32_t refused = 0, shown = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    bool is_refused = false;
+    bool seen = shows(&job, &places[i], &is_refused);
+    assert_true(is_refused || !seen);
+    refused += is_refused;
+    shown += seen;
+  }
+  print_message("%u waits of the host and for it: %u are needed, without %u bits were wrong\n",
+                count, refused, shown);
+  assert_true(refused >= 2 * shape.layers && shown >= shape.layers);
+  job_fini(&job);
+}
+
+static void what_fails_ends_the_run(void **state) {
+  (void)state;
+  struct cuda_job job;
+  bool right = false;
+  job_init(&job);
+  mr_log_configure(count_line, NULL, MR_LOG_ERROR);
+  /* Ops on the host are among the calls; each may be the one that fails. */
+  uint64_t calls = world_faults.calls;
+  cuda_job_set(0, NULL);
+  assert_int_equal(cuda_job_run(&job, &right), MR_OK);
+  calls = world_faults.calls - calls;
+  for (uint64_t call = 1; call <= calls; call++) {
+    world_faults.fail_call = world_faults.calls + call;
+    world_faults.status = MR_CORRUPT;
+    /* The last ops of the host may run behind the last step, and are told of when bits are read. */
+    assert_int_equal(cuda_job_run(&job, &right), MR_CORRUPT);
+  }
+  world_faults.fail_call = 0;
+  static const char *const faults[] = {"cuMemHostRegister_v2:2:2", "cuMemcpyDtoHAsync_v2:1:719",
+                                       "cuMemcpyDtoHAsync_v2:4:719"};
+  for (size_t i = 0; i < MR_COUNT_OF(faults); i++) {
+    cuda_job_set(0, faults[i]);
+    lines = 0;
+    assert_int_not_equal(cuda_job_run(&job, &right), MR_OK);
+    assert_true(lines > 0);
+  }
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  job_fini(&job);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(any_timing_gives_the_bits_of_the_device),
+      cmocka_unit_test(late_updates_are_of_their_step),
+      cmocka_unit_test(a_wait_that_is_missing_is_seen),
+      cmocka_unit_test(what_fails_ends_the_run),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
