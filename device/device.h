@@ -136,7 +136,8 @@ struct mr_device_ops {
   /* Takes what a deferred device has not taken yet. MR_NO_MEMORY. */
   mr_status (*complete)(struct mr_device *device);
   /* Gives a page's memory back and forgets what was in it; only for a device that is to be
-   * destroyed. */
+   * destroyed. A piece of a huge page no longer counts as resident at once; the kernel has it when
+   * the last piece is given back, or when memory is short. */
   void (*drop)(struct mr_device *device, uint32_t page);
 
   /* Copies between device memory and host memory, either way, on the calling thread; the source is

@@ -183,9 +183,10 @@ struct mr_store_rates {
   double mixed_bytes_per_second; /* both directions together, summed */
   mr_store_mode mode;
   double path_weights[MR_MAX_NVME_PATHS]; /* relative speeds, for mr_store_options */
-  /* What a byte costs a team of threads that computes meanwhile; 0: nothing, or not known. The
-   * store's own probe leaves it alone. */
+  /* Left alone by the store's own probe: what a byte costs a team of threads that computes
+   * meanwhile (0: nothing, or not known), and what a request takes beyond its bytes. */
   double op_seconds_per_byte;
+  double latency_seconds;
 };
 MR_CHECK_RESULT mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
                                          struct mr_store_rates *rates_out);

@@ -3,7 +3,8 @@
  * What NVMe and ops take from each other, measured once for each set of paths: a team computes
  * while the store reads, writes or does both as fast as it can. Who moves bytes needs processors
  * for checksums and copies, memory and caches; on a virtual disk, its other end may need the same
- * processors. So ops lose some seconds by each byte, and the drive does less than alone.
+ * processors. So ops lose some seconds by each byte. And what a request takes beyond its bytes,
+ * threads that wake each other up included: it is what an op waits that waits for one alone.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -22,6 +23,8 @@
 
 #define ROUNDS        5u
 #define ROUND_SECONDS 0.025 /* long against a chunk's 0.3 ms and a turn's 1 ms */
+
+#define LONE_REQUESTS 15u
 
 /* A turn of the team: blocks that stay in the second cache, worked over as ops do theirs. */
 #define TURN_TASKS  32u
@@ -155,16 +158,47 @@ static mr_status prepare(struct contest *contest, uint8_t *memory) {
   return status;
 }
 
-/* The median over rounds and kinds: a run has all of them. */
-static mr_status contend(struct contest *contest, uint8_t *memory, double *cost_out) {
+static double median(double *values, uint32_t count) {
+  qsort(values, count, sizeof *values, compare_doubles);
+  return values[count / 2];
+}
+
+/* Reads of a chunk, each when the one before is over, while nobody computes: the drive is quick to
+ * take a write, and ops wait for reads. */
+static mr_status read_alone(struct contest *contest, double bytes_per_second, double *latency_out) {
+  double seconds[LONE_REQUESTS];
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < LONE_REQUESTS && status == MR_OK; i++) {
+    struct mr_store_request request = contest->requests[0][i % PIECES];
+    request.io_class = MR_IO_DEMAND;
+    request.bytes = MR_STORE_CHUNK_BYTES;
+    double start = mr_clock_seconds();
+    status = mr_store_transfer(contest->store, &request);
+    seconds[i] = mr_clock_seconds() - start;
+  }
+  if (status == MR_OK) {
+    double passing = (double)MR_STORE_CHUNK_BYTES / bytes_per_second;
+    *latency_out = fmin(fmax(median(seconds, LONE_REQUESTS) - passing, 0), 1);
+  }
+  return status;
+}
+
+/* Costs are the median over rounds and kinds: a run has all of them. */
+static mr_status contend(struct contest *contest, uint8_t *memory, struct mr_store_rates *rates) {
+  double latency_seconds = 0;
   mr_status status = prepare(contest, memory);
+  if (status == MR_OK) {
+    status = read_alone(contest, rates->read_bytes_per_second, &latency_seconds);
+  }
   if (status == MR_OK) {
     status = run_rounds(contest);
   }
   if (status == MR_OK) {
-    qsort(contest->cost, MR_COUNT_OF(contest->cost), sizeof contest->cost[0], compare_doubles);
-    *cost_out = fmax(contest->cost[MR_COUNT_OF(contest->cost) / 2], 0);
-    mr_log(MR_LOG_DEBUG, "nvme probe: ops lose %.3f s to a GB", 1e9 * *cost_out);
+    double cost = median(contest->cost, MR_COUNT_OF(contest->cost));
+    rates->op_seconds_per_byte = fmin(fmax(cost, 0), 1);
+    rates->latency_seconds = latency_seconds;
+    mr_log(MR_LOG_DEBUG, "nvme probe: ops lose %.3f s to a GB; a lone read takes %.0f us more",
+           1e9 * rates->op_seconds_per_byte, 1e6 * latency_seconds);
   }
   return status;
 }
@@ -190,7 +224,7 @@ mr_status mr_profile_measure_nvme(const struct mr_store_options *options, uint32
     status = mr_store_create(&asked, &contest->store);
   }
   if (status == MR_OK) {
-    status = contend(contest, memory.data, &rates->op_seconds_per_byte);
+    status = contend(contest, memory.data, rates);
   }
   if (contest != NULL) {
     mr_store_destroy(contest->store);

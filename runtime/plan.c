@@ -7,7 +7,6 @@
 
 /* What starting a copy costs beside its bytes; a transfer of the store. */
 #define COPY_LATENCY_SECONDS 5e-6
-#define NVME_LATENCY_SECONDS 150e-6
 
 /* The links of the machine that is described. */
 static void take_links(struct mr_plan_problem *problem, const struct mr_machine *machine) {
@@ -32,9 +31,9 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
         (struct mr_link_rate){plan->profile->copy_bytes_per_second[i], COPY_LATENCY_SECONDS};
   }
   problem->link[MR_LINK_NVME_READ] =
-      (struct mr_link_rate){nvme->read_bytes_per_second, NVME_LATENCY_SECONDS};
+      (struct mr_link_rate){nvme->read_bytes_per_second, nvme->latency_seconds};
   problem->link[MR_LINK_NVME_WRITE] =
-      (struct mr_link_rate){nvme->write_bytes_per_second, NVME_LATENCY_SECONDS};
+      (struct mr_link_rate){nvme->write_bytes_per_second, nvme->latency_seconds};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
   struct mr_device_caps caps;
   plan->settings.device->query(&caps);

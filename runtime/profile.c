@@ -70,9 +70,11 @@ static mr_status probe_paths(const struct mr_settings *settings, struct mr_store
   }
   uint64_t bytes = mr_min_u64(PROBE_BYTES, settings->budget_bytes[MR_TIER_NVME] / 2);
   mr_status status = mr_store_probe(&options, bytes - bytes % MR_STORE_CHUNK_BYTES, rates_out);
-  /* Ops of other devices lose nothing to it. */
-  if (status == MR_OK && settings->device->streams == NULL) {
+  if (status == MR_OK) {
     status = mr_profile_measure_nvme(&options, settings->threads, rates_out);
+  }
+  if (settings->device->streams != NULL) {
+    rates_out->op_seconds_per_byte = 0; /* its ops do not run here */
   }
   return status;
 }
@@ -81,7 +83,8 @@ static mr_status probe_paths(const struct mr_settings *settings, struct mr_store
 static const struct mr_store_rates tiny_rates = {.read_bytes_per_second = 1e8,
                                                  .write_bytes_per_second = 1e8,
                                                  .mixed_bytes_per_second = 1e8,
-                                                 .mode = MR_STORE_STAGED};
+                                                 .mode = MR_STORE_STAGED,
+                                                 .latency_seconds = MR_NVME_LATENCY_SECONDS};
 #define SMALLEST_PROBE_BYTES (16ull << 20)
 
 /* path_count: the profile does not know these devices. */

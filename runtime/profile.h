@@ -30,6 +30,9 @@
 #define MR_PROFILE_KEY_BYTES  160u
 #define MR_PROFILE_KIND_BYTES 64u
 
+/* Of an NVMe request, where it was not measured. */
+#define MR_NVME_LATENCY_SECONDS 150e-6
+
 /* Ops of one kind whose work is within a factor of two. */
 struct mr_op_rate {
   char kind[MR_PROFILE_KIND_BYTES];
@@ -102,8 +105,8 @@ MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_setting
 /* Memory as all threads together get through it. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure_memory(uint32_t threads, double *bytes_per_second_out);
 
-/* Fills in rates->op_seconds_per_byte, of paths whose other rates are known; about 0.6 s.
- * MR_NO_MEMORY; what a store gives. */
+/* Fills in op_seconds_per_byte and latency_seconds of paths whose other rates are known; about
+ * 0.6 s. MR_NO_MEMORY; what a store gives. */
 struct mr_store_options;
 MR_CHECK_RESULT mr_status mr_profile_measure_nvme(const struct mr_store_options *options,
                                                   uint32_t threads, struct mr_store_rates *rates);

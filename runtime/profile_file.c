@@ -88,6 +88,8 @@ static bool read_path(const json_t *item, struct mr_path_rate *path) {
       !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
       !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
       !get_loss(item, "op_seconds_per_byte", 0, 0, &path->rates.op_seconds_per_byte) ||
+      !get_loss(item, "latency_seconds", 0, MR_NVME_LATENCY_SECONDS,
+                &path->rates.latency_seconds) ||
       !get_index(item, "mode", MR_STORE_WRITE_DIRECT, &mode)) {
     return false;
   }
@@ -177,10 +179,11 @@ static int print_paths(json_t *root, const struct mr_profile *profile) {
     }
     const struct mr_store_rates *rates = &path->rates;
     failed |= json_array_append_new(
-        paths, json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:o}", "devices", path->devices, "read",
-                         rates->read_bytes_per_second, "write", rates->write_bytes_per_second,
-                         "mixed", rates->mixed_bytes_per_second, "op_seconds_per_byte",
-                         rates->op_seconds_per_byte, "mode", (int)rates->mode, "weights", weights));
+        paths, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "devices", path->devices,
+                         "read", rates->read_bytes_per_second, "write",
+                         rates->write_bytes_per_second, "mixed", rates->mixed_bytes_per_second,
+                         "op_seconds_per_byte", rates->op_seconds_per_byte, "latency_seconds",
+                         rates->latency_seconds, "mode", (int)rates->mode, "weights", weights));
   }
   return failed | json_object_set_new(root, "paths", paths);
 }

@@ -36,6 +36,7 @@ static void fill_example(void) {
   example.paths[0].rates.write_bytes_per_second = 2e9;
   example.paths[0].rates.mixed_bytes_per_second = 4e9;
   example.paths[0].rates.op_seconds_per_byte = 1.0 / 7e9;
+  example.paths[0].rates.latency_seconds = 3e-4;
   example.paths[0].rates.mode = MR_STORE_STAGED;
   example.paths[0].rates.path_weights[0] = 1;
 }
@@ -146,6 +147,23 @@ static void the_machine_is_measured(void **state) {
   assert_true(other.pace_beside_copy > 0 && other.pace_beside_copy <= 1);
 }
 
+/* What is found depends on the machine; a drive of endless speed leaves a read all of its time. */
+static void a_drive_is_measured_beside_ops(void **state) {
+  (void)state;
+  const struct mr_store_options options = {
+      .paths = {{.path = "/tmp", .limit_bytes = MR_BUDGET_AUTO}},
+      .path_count = 1,
+      .checksums = true,
+      .timeout_seconds = 30};
+  struct mr_store_rates rates = {.read_bytes_per_second = 1e12, .mode = MR_STORE_STAGED};
+  assert_int_equal(mr_profile_measure_nvme(&options, 2, &rates), MR_OK);
+  assert_true(rates.op_seconds_per_byte >= 0 && rates.op_seconds_per_byte < 1e-7);
+  assert_true(rates.latency_seconds > 0 && rates.latency_seconds < 1);
+  struct mr_store_options nowhere = options;
+  nowhere.paths[0].path = "/nonexistent";
+  assert_int_equal(mr_profile_measure_nvme(&nowhere, 2, &rates), MR_IO);
+}
+
 static void budgets_stay_below_the_machine(void **state) {
   (void)state;
   uint64_t available = mr_budget_available_bytes();
@@ -179,6 +197,7 @@ int main(void) {
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
       cmocka_unit_test(the_machine_is_measured),
+      cmocka_unit_test(a_drive_is_measured_beside_ops),
       cmocka_unit_test(budgets_stay_below_the_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
