@@ -211,12 +211,13 @@ class Bf16(harness.Case):
         self.assertLess(narrow, 0.7 * wide)
 
     def test_kept_plan_of_the_other_type_is_refused(self):
-        path = harness.scratch / "wide.plan"
+        path = harness.scratch / "narrow.plan"
         nvme = ["--offload", "nvme", "--nvme", "%s:64MiB" % harness.folder("kept16")]
         budget = ["--device-mem", "1MiB", "--host-mem", "128KiB", *nvme]
-        self.assert_status(harness.run("plan", *TINY, *budget, "--out", path), 0)
-        self.assert_fails(harness.run("train", *TINY, *self.bf16, *budget, "--plan", path),
-                          harness.USAGE, path, "of another job")
+        kept = harness.run("plan", *TINY, *self.bf16, *budget, "--out", path)
+        self.assert_status(kept, 0)
+        self.assert_fails(harness.run("train", *TINY, *budget, "--plan", path), harness.USAGE, path,
+                          "of another job")
 
     def test_openblas_is_refused(self):
         outcome = harness.run(*job("--dtype", "bf16", "--gemm", "openblas"))

@@ -19,6 +19,7 @@
 
 #include "train/common.h"
 #include "train/job.h"
+#include "train/state.h"
 
 #define MOST_STEPS 16u
 
@@ -150,12 +151,13 @@ static mr_status run_job(const struct trainer_options *options, struct outcome *
   return status;
 }
 
-static void resumed_runs_equal_unbroken_ones(void **state) {
-  (void)state;
+static void check_resume(mr_dtype dtype) {
   struct outcome whole;
   struct outcome first;
   struct outcome second;
   struct trainer_options options = small_job(6);
+  options.dtype = dtype;
+  options.reference = dtype == MR_BF16; /* which runs in bf16 everywhere */
   assert_int_equal(run_job(&options, &whole), MR_OK);
   assert_int_equal(whole.step_count, 6);
   options.steps = 3;
@@ -172,6 +174,52 @@ static void resumed_runs_equal_unbroken_ones(void **state) {
   assert_memory_equal(second.losses, whole.losses + 3, 3 * sizeof(double));
   assert_int_equal(second.crc, whole.crc);
   assert_int_equal(lines, 0);
+}
+
+static void resumed_runs_equal_unbroken_ones(void **state) {
+  (void)state;
+  check_resume(MR_F32);
+}
+
+/* The copies that layers read are in no file and are compared here too. */
+static void resumed_bf16_runs_equal_unbroken_ones(void **state) {
+  (void)state;
+  check_resume(MR_BF16);
+}
+
+/* Whether a state with `from` replaced by `to`, of the same length, is read, and with which type.
+ */
+static bool reads_dtype(mr_dtype written, const char *from, const char *to, mr_dtype *dtype_out) {
+  uint32_t crcs[2] = {1, 2};
+  struct checkpoint_state made = {
+      .dtype = written, .tensor_crcs = {crcs, crcs}, .tensor_counts = {1, 2}};
+  struct checkpoint_state *read = NULL;
+  const char *fault = NULL;
+  char *text = NULL;
+  assert_int_equal(state_format(&made, &text), MR_OK);
+  size_t bytes = strlen(text), line = strcspn(text, "\n") + 1;
+  char *place = strstr(text, from);
+  assert_non_null(place);
+  memcpy(place, to, strlen(to));
+  char sum[9];
+  snprintf(sum, sizeof sum, "%08x", train_crc32c(0, text + line, bytes - line));
+  memcpy(text + strlen("{\"crc32c\":\""), sum, 8);
+  bool good = state_parse(text, bytes, &read, &fault) == MR_OK;
+  assert_true(good || fault != NULL);
+  *dtype_out = good ? read->dtype : MR_F64;
+  state_destroy(read);
+  free(text);
+  return good;
+}
+
+static void states_tell_the_type(void **state) {
+  (void)state;
+  mr_dtype dtype = MR_F64;
+  assert_true(reads_dtype(MR_F32, "f32", "f32", &dtype) && dtype == MR_F32);
+  assert_true(reads_dtype(MR_BF16, "bf16", "bf16", &dtype) && dtype == MR_BF16);
+  /* Without the field, as files were written before there was a choice. */
+  assert_true(reads_dtype(MR_BF16, "\"dtype\"", "\"other\"", &dtype) && dtype == MR_F32);
+  assert_false(reads_dtype(MR_BF16, "bf16", "fp16", &dtype));
 }
 
 static bool exists(const char *name) {
@@ -508,6 +556,8 @@ static void default_job_needs_offload(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TRAIN_TEST(resumed_runs_equal_unbroken_ones),
+      TRAIN_TEST(resumed_bf16_runs_equal_unbroken_ones),
+      TRAIN_TEST(states_tell_the_type),
       TRAIN_TEST(newest_two_are_kept),
       TRAIN_TEST(damage_is_found_and_told),
       TRAIN_TEST(what_does_not_belong_together_is_refused),

@@ -73,7 +73,8 @@ LEAF vec pick(ivec mask, vec yes, vec no) {
 LEAF bf16_vec bf16_of(vec x) {
   uvec bits = (uvec)x, rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   uvec quiet = bits >> 16 | 0x40u;
-  return __builtin_convertvector((uvec)pick(x != x, (vec)quiet, (vec)rounded), bf16_vec);
+  ivec no_number = (ivec)(bits & 0x7fffffffu) > 0x7f800000;
+  return __builtin_convertvector((uvec)pick(no_number, (vec)quiet, (vec)rounded), bf16_vec);
 }
 
 static __attribute__((noinline)) void store_bf16_tail(uint16_t *p, bf16_vec x, size_t lanes) {
