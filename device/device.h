@@ -35,8 +35,9 @@
  * Invariants. A range is always bound with the same list of pages, as a plan's instances are; so
  * the place of a page in a range is fixed. Nothing is allocated after create.
  *
- * How cuda binds. It does not: every range is mapped onto its pages when the device is created,
- * because a physical page may have any number of addresses there. All ranges lie side by side in
+ * How cuda binds. It does not: every range is mapped onto its pages when the device is created, or
+ * a page is first written where it is deferred, because a physical page may have any number of
+ * addresses there. All ranges lie side by side in
  * one reservation, so access is granted once for all of them.
  *
  * Streams. Where ops and copies run on the caller's thread `streams` is NULL. Else work is enqueued

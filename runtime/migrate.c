@@ -159,8 +159,23 @@ static bool has_room_for_both(const struct mr_run *run, const struct mr_program_
   return run->layout->nvme_bytes + layout->nvme_bytes <= settings->budget_bytes[MR_TIER_NVME];
 }
 
+/* Whether what lasts on the device and the small arenas of both plans are within its budget. Of the
+ * cpu device it is a part of what libraries and the heap are left. */
+static bool has_room_for_small(const struct mr_run *run, const struct mr_program_plan *layout) {
+  uint64_t bytes = run->layout->small_bytes + layout->small_bytes;
+  for (uint32_t t = 0; t < run->graph->tensor_count; t++) {
+    const struct mr_home *home = &run->layout->homes[t];
+    if (lasts(run->graph, t) && home->tier == MR_TIER_DEVICE && !homeless(home)) {
+      bytes += run->layout->instances[home->instance].page_count * run->layout->page_bytes;
+    }
+  }
+  return run->device_ops->streams == NULL ||
+         bytes <= run->plan->settings.budget_bytes[MR_TIER_DEVICE];
+}
+
 bool mr_tiers_can_migrate(const struct mr_run *run, const struct mr_program_plan *layout) {
-  return layout->fits && layout->small_bytes <= MAX_SMALL_BYTES &&
+  return layout->fits && has_room_for_small(run, layout) &&
+         layout->small_bytes <= MAX_SMALL_BYTES &&
          (layout->extent_count == 0 || mr_tiers_share_store(run, layout) ||
           has_room_for_both(run, layout));
 }
@@ -241,6 +256,7 @@ mr_status mr_tiers_migrate(struct mr_run *from, struct mr_run *to) {
   if (status == MR_OK) {
     status = mr_memory_map(PIECE_BYTES, PIECE_BYTES, "a piece on its way", &migration.piece);
   }
+  mr_tiers_unpin(from);
   if (status == MR_OK) {
     status = drop_the_rest(from);
   }

@@ -32,6 +32,7 @@
 static void adopt_tiers(struct mr_run *run, struct mr_run *next) {
   run->device = next->device;
   run->host = next->host;
+  run->host_pinned = next->host_pinned;
   run->bounce = next->bounce;
   run->handover = next->handover;
   run->store = next->store;
@@ -76,6 +77,9 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   }
   if (status == MR_OK) {
     status = mr_queues_load(run);
+  }
+  if (status == MR_OK) {
+    status = mr_rings_init(run);
   }
   mr_taken_tell(run);
   return status == MR_OK ? mr_queues_start(run) : status;

@@ -298,6 +298,8 @@ mr_status mr_run_status(struct mr_run *run);
 MR_CHECK_RESULT mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before);
 MR_CHECK_RESULT mr_status mr_tiers_complete(struct mr_run *run);
 void mr_tiers_fini(struct mr_run *run);
+/* Copies of streams no longer reach the host tier, whose pages may then be given back. */
+void mr_tiers_unpin(struct mr_run *run);
 /* Room for an extent of the layout, which reads as zeros. */
 MR_CHECK_RESULT mr_status mr_tiers_take_extent(struct mr_run *run, uint32_t extent);
 

@@ -169,7 +169,7 @@ static mr_status take_accelerator(struct mr_settings *settings) {
 }
 
 /* A plan that the user has chosen is not replaced unasked; and the tiers of two plans must be able
- * to be there together. */
+ * to be there together, memory going from one to the other as bytes move. */
 static bool can_replan(const struct mr_settings *settings, const struct mr_options *options) {
   struct mr_device_caps caps;
   settings->device->query(&caps);

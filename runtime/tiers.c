@@ -158,7 +158,7 @@ mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
   if (status == MR_OK) {
     status = take_host(run, before != NULL);
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && before == NULL) {
     status = pin_host(run);
   }
   if (status == MR_OK) {
@@ -190,7 +190,17 @@ mr_status mr_tiers_init(struct mr_run *run, const struct mr_run *before) {
 
 mr_status mr_tiers_complete(struct mr_run *run) {
   mr_status status = mr_memory_populate(run->host.data, run->host.bytes, "host tier");
+  if (status == MR_OK) {
+    status = pin_host(run);
+  }
   return status == MR_OK ? run->device_ops->complete(run->device) : status;
+}
+
+void mr_tiers_unpin(struct mr_run *run) {
+  if (run->host_pinned) {
+    run->device_ops->unpin(run->device, run->host.data);
+    run->host_pinned = false;
+  }
 }
 
 void mr_tiers_fini(struct mr_run *run) {
@@ -201,9 +211,7 @@ void mr_tiers_fini(struct mr_run *run) {
                  run->device_ops->settle(run->device);
   mr_rings_fini(run, stuck, settled);
   mr_handover_fini(run, settled);
-  if (run->host_pinned) {
-    run->device_ops->unpin(run->device, run->host.data);
-  }
+  mr_tiers_unpin(run);
   if (settled) {
     mr_memory_unmap(&run->host);
   }

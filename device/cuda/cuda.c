@@ -11,18 +11,16 @@
 #define PAGE_BYTES MR_DEVICE_HUGE_PAGE_BYTES
 
 static void cuda_query(struct mr_device_caps *caps_out) {
-  *caps_out = (struct mr_device_caps){
-      .name = "cuda", .max_page_count = UINT32_MAX, .page_bytes = PAGE_BYTES, .huge_pages = true};
-}
-
-static struct mr_cu_allocation allocation_of(struct mr_cuda *cuda) {
-  return (struct mr_cu_allocation){.type = MR_CU_ALLOCATION_PINNED,
-                                   .location = {MR_CU_LOCATION_DEVICE, cuda->device}};
+  *caps_out = (struct mr_device_caps){.name = "cuda",
+                                      .max_page_count = UINT32_MAX,
+                                      .page_bytes = PAGE_BYTES,
+                                      .huge_pages = true,
+                                      .deferred = true};
 }
 
 static mr_status check_granularity(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
-  struct mr_cu_allocation allocation = allocation_of(cuda);
+  struct mr_cu_allocation allocation = mr_cuda_page_allocation(cuda);
   size_t bytes = 0;
   mr_cu_result result = cuda->granularity(&bytes, &allocation, MR_CU_GRANULARITY_MINIMUM);
   if (result != MR_CU_SUCCESS) {
@@ -36,85 +34,35 @@ static mr_status check_granularity(struct mr_device *device) {
   return MR_OK;
 }
 
-static mr_status take_pages(struct mr_device *device) {
-  struct mr_cuda *cuda = &device->cuda;
-  struct mr_cu_allocation allocation = allocation_of(cuda);
-  uint32_t count = device->page_count + device->small_count;
-  for (; device->taken_count < count; device->taken_count++) {
-    mr_cu_result result = cuda->memory_create(&device->pages[device->taken_count],
-                                              device->page_bytes, &allocation, 0);
-    if (result != MR_CU_SUCCESS) {
-      return mr_cuda_failed(cuda, result, "cuMemCreate",
-                            "device memory, page %u of %u, %llu bytes each", device->taken_count,
-                            count, (unsigned long long)device->page_bytes);
-    }
-  }
-  return MR_OK;
-}
-
-/* Maps the next place onto a page. */
-static mr_status map_page(struct mr_device *device, uint32_t page) {
-  struct mr_cuda *cuda = &device->cuda;
-  MR_ASSERT(page < device->taken_count);
-  mr_cu_address address = device->reserved + device->mapped_count * device->page_bytes;
-  mr_cu_result result = cuda->memory_map(address, device->page_bytes, 0, device->pages[page], 0);
-  if (result != MR_CU_SUCCESS) {
-    return mr_cuda_failed(cuda, result, "cuMemMap", "place %llu of %llu, page %u",
-                          (unsigned long long)device->mapped_count,
-                          (unsigned long long)device->place_count, page);
-  }
-  device->mapped_count++;
-  return MR_OK;
-}
-
-static mr_status map_places(struct mr_device *device, const struct mr_device_config *config) {
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < device->small_count; i++) {
-    status = map_page(device, device->page_count + i);
-  }
-  for (uint32_t r = 0; r < device->range_count; r++) {
-    uint64_t count = device->range_places[r + 1] - device->range_places[r];
-    for (uint64_t i = 0; status == MR_OK && i < count; i++) {
-      status = map_page(device, config->range_pages[r][i]);
-    }
-  }
-  return status;
-}
-
-/* Addresses for every place, mapped, and readable and writable from the device. */
-static mr_status map_all(struct mr_device *device, const struct mr_device_config *config) {
-  struct mr_cuda *cuda = &device->cuda;
+/* Addresses for every place. */
+static mr_status reserve(struct mr_device *device) {
   uint64_t bytes = device->place_count * device->page_bytes;
   if (bytes == 0) {
     return MR_OK;
   }
-  mr_cu_result result = cuda->address_reserve(&device->reserved, bytes, device->page_bytes, 0, 0);
-  if (result != MR_CU_SUCCESS) {
-    device->reserved = 0;
-    return mr_cuda_failed(cuda, result, "cuMemAddressReserve", "%u instances, %llu bytes",
-                          device->range_count, (unsigned long long)bytes);
+  mr_cu_result result =
+      device->cuda.address_reserve(&device->reserved, bytes, device->page_bytes, 0, 0);
+  if (result == MR_CU_SUCCESS) {
+    return MR_OK;
   }
-  mr_status status = map_places(device, config);
-  if (status != MR_OK) {
-    return status;
-  }
-  const struct mr_cu_access access = {{MR_CU_LOCATION_DEVICE, cuda->device},
-                                      MR_CU_ACCESS_READ_WRITE};
-  result = cuda->memory_access(device->reserved, bytes, &access, 1);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : mr_cuda_failed(cuda, result, "cuMemSetAccess", "%u instances, %llu bytes",
-                              device->range_count, (unsigned long long)bytes);
+  device->reserved = 0;
+  return mr_cuda_failed(&device->cuda, result, "cuMemAddressReserve", "%u instances, %llu bytes",
+                        device->range_count, (unsigned long long)bytes);
 }
 
-static mr_status zero(struct mr_device *device, uint64_t place, uint64_t count) {
-  struct mr_cuda *cuda = &device->cuda;
-  uint64_t bytes = count * device->page_bytes;
-  mr_cu_result result =
-      cuda->fill_async(device->reserved + place * device->page_bytes, 0, bytes, device->access);
-  return result == MR_CU_SUCCESS ? MR_OK
-                                 : mr_cuda_failed(cuda, result, "cuMemsetD8Async",
-                                                  "zeroing %llu bytes", (unsigned long long)bytes);
+/* All pages, everywhere; access is granted once for all places. */
+static mr_status map_all(struct mr_device *device) {
+  mr_status status = MR_OK;
+  for (uint32_t page = 0; status == MR_OK && page < device->page_count + device->small_count;
+       page++) {
+    status = mr_cuda_page_take(device, page);
+  }
+  for (uint64_t place = 0; status == MR_OK && place < device->place_count; place++) {
+    status = mr_cuda_place_map(device, place);
+  }
+  return status == MR_OK && device->place_count > 0
+             ? mr_cuda_places_open(device, 0, device->place_count)
+             : status;
 }
 
 static mr_status synchronize(struct mr_device *device, const char *what) {
@@ -130,7 +78,8 @@ static mr_status zero_pages(struct mr_device *device, const struct mr_device_con
   if (seen == NULL) {
     return MR_NO_MEMORY;
   }
-  mr_status status = device->small_count == 0 ? MR_OK : zero(device, 0, device->small_count);
+  mr_status status =
+      device->small_count == 0 ? MR_OK : mr_cuda_places_zero(device, 0, device->small_count);
   for (uint32_t r = 0; r < device->range_count; r++) {
     uint64_t first = device->range_places[r];
     uint64_t count = device->range_places[r + 1] - first;
@@ -140,38 +89,26 @@ static mr_status zero_pages(struct mr_device *device, const struct mr_device_con
       while (i + fresh < count && !seen[config->range_pages[r][i + fresh]]) {
         seen[config->range_pages[r][i + fresh++]] = true;
       }
-      status = fresh == 0 ? MR_OK : zero(device, first + i, fresh);
+      status = fresh == 0 ? MR_OK : mr_cuda_places_zero(device, first + i, fresh);
     }
   }
   free(seen);
   return status == MR_OK ? synchronize(device, "zeroing device memory") : status;
 }
 
-static void told(struct mr_cuda *cuda, mr_cu_result result, const char *call) {
-  const char *name = NULL;
-  if (result != MR_CU_SUCCESS) {
-    (void)cuda->error_name(result, &name);
-    mr_log(MR_LOG_DEBUG, "cuda: %s at the end: %s", call, name == NULL ? "unknown result" : name);
-  }
-}
-
 static void give_back(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
-  told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
-  told(cuda, cuda->context_synchronize(), "cuCtxSynchronize");
+  mr_cuda_told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
+  mr_cuda_told(cuda, cuda->context_synchronize(), "cuCtxSynchronize");
   if (device->access != NULL) {
-    told(cuda, cuda->stream_destroy(device->access), "cuStreamDestroy");
+    mr_cuda_told(cuda, cuda->stream_destroy(device->access), "cuStreamDestroy");
   }
-  for (uint64_t i = 0; i < device->mapped_count; i++) {
-    mr_cu_address address = device->reserved + i * device->page_bytes;
-    told(cuda, cuda->memory_unmap(address, device->page_bytes), "cuMemUnmap");
+  for (uint32_t page = 0; page < device->page_count + device->small_count; page++) {
+    mr_cuda_page_drop(device, page);
   }
   if (device->reserved != 0) {
     uint64_t bytes = device->place_count * device->page_bytes;
-    told(cuda, cuda->address_free(device->reserved, bytes), "cuMemAddressFree");
-  }
-  for (uint32_t i = 0; i < device->taken_count; i++) {
-    told(cuda, cuda->memory_release(device->pages[i]), "cuMemRelease");
+    mr_cuda_told(cuda, cuda->address_free(device->reserved, bytes), "cuMemAddressFree");
   }
 }
 
@@ -179,8 +116,7 @@ static void cuda_abandon(struct mr_device *device) {
   if (device == NULL) {
     return;
   }
-  free(device->pages);
-  free(device->range_places);
+  mr_cuda_places_fini(device);
   free(device);
 }
 
@@ -210,18 +146,7 @@ static mr_status open_device(struct mr_device *device) {
   return check_granularity(device);
 }
 
-static void count_places(struct mr_device *device, const struct mr_device_config *config) {
-  device->range_places[0] = device->small_count;
-  for (uint32_t r = 0; r < config->range_count; r++) {
-    uint64_t count = mr_div_up(config->range_bytes[r], config->page_bytes);
-    MR_ASSERT(count == 0 || config->range_pages != NULL);
-    device->range_places[r + 1] = device->range_places[r] + count;
-  }
-  device->place_count = device->range_places[config->range_count];
-}
-
 static mr_status cuda_create(const struct mr_device_config *config, struct mr_device **device_out) {
-  MR_ASSERT(!config->deferred);
   struct mr_device *device = mr_allocate(1, sizeof *device);
   if (device == NULL) {
     return MR_NO_MEMORY;
@@ -232,20 +157,17 @@ static mr_status cuda_create(const struct mr_device_config *config, struct mr_de
       .small_count = (uint32_t)mr_div_up(config->small_bytes, config->page_bytes),
       .range_count = config->range_count,
   };
-  device->pages = mr_allocate(device->page_count + device->small_count, sizeof *device->pages);
-  device->range_places = mr_allocate(config->range_count + 1ull, sizeof *device->range_places);
-  mr_status status = MR_NO_MEMORY;
-  if (device->pages != NULL && device->range_places != NULL) {
-    count_places(device, config);
+  mr_status status = mr_cuda_places_init(device, config);
+  if (status == MR_OK) {
     status = open_device(device);
   }
   if (status == MR_OK) {
-    status = take_pages(device);
+    status = reserve(device);
   }
-  if (status == MR_OK) {
-    status = map_all(device, config);
+  if (status == MR_OK && !config->deferred) {
+    status = map_all(device);
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && !config->deferred) {
     status = zero_pages(device, config);
   }
   if (status != MR_OK) {
@@ -279,17 +201,23 @@ static mr_status cuda_bind(struct mr_device *device, uint32_t range, const uint3
 }
 
 static mr_status cuda_complete(struct mr_device *device) {
-  (void)device;
-  return MR_OK;
+  mr_status status = mr_cuda_enter(&device->cuda);
+  uint32_t page_count = device->page_count + device->small_count;
+  for (uint32_t page = 0; status == MR_OK && page < page_count; page++) {
+    status = mr_cuda_page_need(device, page);
+  }
+  return status == MR_OK ? synchronize(device, "zeroing device memory") : status;
 }
 
 static void cuda_drop(struct mr_device *device, uint32_t page) {
-  (void)device;
   MR_ASSERT(page < device->page_count);
+  if (mr_cuda_enter(&device->cuda) == MR_OK) {
+    mr_cuda_page_drop(device, page);
+  }
 }
 
 static uint32_t cuda_bound_page_count(const struct mr_device *device) {
-  return device->page_count;
+  return device->bound_count;
 }
 
 static mr_status cuda_enter(struct mr_device *device) {
@@ -312,9 +240,24 @@ static mr_status cuda_read(struct mr_device *device, void *to, const void *from,
                               what, (unsigned long long)bytes);
 }
 
+/* The pages of a deferred device that bytes go to. */
+static mr_status need_pages(struct mr_device *device, const void *to, uint64_t bytes) {
+  uint64_t offset = (mr_cu_address)(uintptr_t)to - device->reserved;
+  uint64_t end = mr_div_up(offset + bytes, device->page_bytes);
+  mr_status status = MR_OK;
+  for (uint64_t place = offset / device->page_bytes; status == MR_OK && place < end; place++) {
+    status = mr_cuda_page_need(device, device->page_at[place]);
+  }
+  return status;
+}
+
 static mr_status cuda_write(struct mr_device *device, void *to, const void *from, uint64_t bytes,
                             const char *what) {
   mr_status status = mr_cuda_enter(&device->cuda);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = need_pages(device, to, bytes);
   if (status != MR_OK) {
     return status;
   }
@@ -340,8 +283,8 @@ static mr_status cuda_pin(struct mr_device *device, void *data, uint64_t bytes, 
 
 static void cuda_unpin(struct mr_device *device, void *data) {
   struct mr_cuda *cuda = &device->cuda;
-  told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
-  told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
+  mr_cuda_told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
+  mr_cuda_told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
 }
 
 static bool cuda_settle(struct mr_device *device) {

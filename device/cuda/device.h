@@ -8,7 +8,8 @@
 
 /*
  * One reservation holds, side by side, the small arena and every range; place i of it, a page long,
- * is mapped onto the page places[i]. The pages of the small arena come behind those of the ranges.
+ * is mapped onto the page page_at[i]. The pages of the small arena come behind those of the ranges.
+ * All pages are there from the start; on a deferred device, each from when it is written first.
  */
 struct mr_device {
   struct mr_cuda cuda;
@@ -16,15 +17,43 @@ struct mr_device {
   uint32_t page_count;  /* of the ranges */
   uint32_t small_count; /* pages of the small arena */
   mr_cu_memory *pages;  /* page_count + small_count */
-  uint32_t taken_count; /* of pages */
+  bool *taken;          /* for each page: it is there */
+  uint32_t bound_count; /* of the ranges' pages that have ever been there */
   uint64_t *range_places;
   uint32_t range_count;
   uint64_t place_count;
-  uint64_t mapped_count;  /* of places */
+  uint32_t *page_at;      /* for each place */
+  bool *mapped;           /* for each place */
+  uint64_t *first_place;  /* for each page, and one more: where its own begin in places_of */
+  uint64_t *places_of;    /* all places, by page */
   mr_cu_address reserved; /* 0: nothing */
   mr_cu_stream access;    /* for reads and writes between steps */
 };
 
 extern const struct mr_stream_ops mr_cuda_streams;
+
+/* The books of pages and places, for a device whose counts of pages are set; undone by fini, also
+ * after a failure. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_cuda_places_init(struct mr_device *device,
+                                              const struct mr_device_config *config);
+void mr_cuda_places_fini(struct mr_device *device);
+
+/* Takes one page, and maps one place onto its page, which is there. MR_NO_MEMORY, MR_INVALID,
+ * MR_IO. */
+MR_CHECK_RESULT mr_status mr_cuda_page_take(struct mr_device *device, uint32_t page);
+MR_CHECK_RESULT mr_status mr_cuda_place_map(struct mr_device *device, uint64_t place);
+/* Lets the device read and write places that are mapped. */
+MR_CHECK_RESULT mr_status mr_cuda_places_open(struct mr_device *device, uint64_t first,
+                                              uint64_t count);
+/* Sees to it that a page is there, at all of its places and zeroed; the same errors. */
+MR_CHECK_RESULT mr_status mr_cuda_page_need(struct mr_device *device, uint32_t page);
+/* Unmaps a page that is there everywhere and gives it back. */
+void mr_cuda_page_drop(struct mr_device *device, uint32_t page);
+/* Fills places with zeros, behind what the device's stream has to do. */
+MR_CHECK_RESULT mr_status mr_cuda_places_zero(struct mr_device *device, uint64_t first,
+                                              uint64_t count);
+struct mr_cu_allocation mr_cuda_page_allocation(const struct mr_cuda *cuda);
+/* Tells of a call that fails where nothing can be done about it. */
+void mr_cuda_told(struct mr_cuda *cuda, mr_cu_result result, const char *call);
 
 #endif

@@ -296,6 +296,7 @@ static uint32_t count_beside(struct fixture *f) {
   memset(on_host, 1, sizeof on_host);
   struct mr_program_plan *plan = make_apart(f, on_host);
   uint32_t count = plan->instruction_count[MR_QUEUE_HOST];
+  f->problem.on_host = NULL;
   mr_program_plan_destroy(plan);
   return count;
 }
