@@ -60,7 +60,7 @@ __device__ inline int column_of(int n, int i) {
   return n * 8 + my_lane() % 4 * 2 + i % 2;
 }
 
-template <typename S> __device__ int place_of(int row, int chunk) {
+template <typename S> __device__ uint32_t place_of(uint32_t row, uint32_t chunk) {
   return row * S::HEAD + (chunk ^ row % 8) * CHUNK;
 }
 
