@@ -28,6 +28,7 @@ struct layout {
 
 struct preference {
   uint64_t workspace_bytes;
+  uint32_t reductions;    /* that are allowed */
   uint32_t alignments[4]; /* A, B, C, D */
 };
 
@@ -212,7 +213,8 @@ int32_t cublasLtMatmulPreferenceCreate(void **preference) {
   int32_t status = create(preference, sizeof(struct preference));
   if (status == FAKE_LT_SUCCESS) {
     /* What the library takes for granted unless told. */
-    *(struct preference *)*preference = (struct preference){.alignments = {256, 256, 256, 256}};
+    *(struct preference *)*preference =
+        (struct preference){.reductions = FAKE_LT_REDUCTIONS, .alignments = {256, 256, 256, 256}};
   }
   return status;
 }
@@ -229,6 +231,9 @@ int32_t cublasLtMatmulPreferenceSetAttribute(void *preference, int32_t attribute
   }
   if (attribute == FAKE_LT_PREFER_WORKSPACE) {
     return set(&set_in->workspace_bytes, sizeof set_in->workspace_bytes, value, value_bytes);
+  }
+  if (attribute == FAKE_LT_PREFER_REDUCTIONS) {
+    return set(&set_in->reductions, sizeof set_in->reductions, value, value_bytes);
   }
   if (attribute >= FAKE_LT_PREFER_ALIGNMENT_A && attribute < FAKE_LT_PREFER_ALIGNMENT_A + 4) {
     return set(&set_in->alignments[attribute - FAKE_LT_PREFER_ALIGNMENT_A], sizeof(uint32_t), value,
@@ -296,6 +301,9 @@ int32_t cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, v
   }
   if (!describe(operation, layouts, &product)) {
     return FAKE_LT_INVALID_VALUE;
+  }
+  if ((preferred->reductions & ~(uint32_t)FAKE_LT_REDUCTION_COMPUTE_TYPE) != 0) {
+    return FAKE_LT_NOT_SUPPORTED;
   }
   *results = (struct fake_lt_heuristic){
       .algorithm = {{ALGORITHM_MAGIC, fingerprint(&product)}},

@@ -6,7 +6,8 @@
  *
  * It is strict where the library's behaviour is undefined or a caller's mistake is likely: an
  * algorithm carries out only the product that it was chosen for, at the alignments that were
- * promised; the workspace is overwritten as a whole.
+ * promised; the workspace is overwritten as a whole; and products must be held to sums in fp32,
+ * where the library left to itself may add parts of one in the type of the output.
  */
 #ifndef MEMRUN_TESTS_FAKE_CUBLASLT_H
 #define MEMRUN_TESTS_FAKE_CUBLASLT_H
@@ -35,7 +36,10 @@ enum {
   FAKE_LT_EPILOGUE_NONE = 1,
   FAKE_LT_EPILOGUE_BIAS = 4,
   FAKE_LT_PREFER_WORKSPACE = 1,   /* uint64_t */
+  FAKE_LT_PREFER_REDUCTIONS = 3,  /* uint32_t: a mask, 2: in the type of the computation */
   FAKE_LT_PREFER_ALIGNMENT_A = 5, /* uint32_t; B, C and D follow */
+  FAKE_LT_REDUCTION_COMPUTE_TYPE = 2,
+  FAKE_LT_REDUCTIONS = 7,
 };
 
 /* cublasLtMatmulAlgo_t and cublasLtMatmulHeuristicResult_t */

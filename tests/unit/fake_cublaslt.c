@@ -83,6 +83,7 @@ static void open_objects(struct objects *o, const struct shape *shape) {
   const int32_t d_type = shape->out_f32 ? FAKE_LT_F32 : type;
   const uint32_t epilogue = shape->biased ? FAKE_LT_EPILOGUE_BIAS : FAKE_LT_EPILOGUE_NONE;
   const uint64_t workspace_bytes = 1024;
+  const uint32_t reductions = FAKE_LT_REDUCTION_COMPUTE_TYPE;
   const void *bias = place(4);
   int32_t found = 0;
   assert_int_equal(cublasLtCreate(&o->handle), 0);
@@ -99,6 +100,12 @@ static void open_objects(struct objects *o, const struct shape *shape) {
   assert_int_equal(cublasLtMatmulPreferenceCreate(&o->preference), 0);
   assert_int_equal(cublasLtMatmulPreferenceSetAttribute(o->preference, FAKE_LT_PREFER_WORKSPACE,
                                                         &workspace_bytes, sizeof workspace_bytes),
+                   0);
+  assert_int_equal(cublasLtMatmulAlgoGetHeuristic(o->handle, o->operation, o->a, o->b, o->d, o->d,
+                                                  o->preference, 1, &o->chosen, &found),
+                   FAKE_LT_NOT_SUPPORTED); /* sums may be rounded on the way */
+  assert_int_equal(cublasLtMatmulPreferenceSetAttribute(o->preference, FAKE_LT_PREFER_REDUCTIONS,
+                                                        &reductions, sizeof reductions),
                    0);
   assert_int_equal(cublasLtMatmulAlgoGetHeuristic(o->handle, o->operation, o->a, o->b, o->d, o->d,
                                                   o->preference, 1, &o->chosen, &found),

@@ -171,10 +171,15 @@ static cublaslt_result ask(struct cublaslt *lt, struct prepared *p, void *prefer
   uint64_t bytes = s->type == CUDA_F32 ? 4 : 2, out_bytes = s->out_f32 ? 4 : bytes;
   uint64_t b_stride = s->b_transposed ? s->inner : s->columns;
   uint32_t out_alignment = row_alignment(s->out_stride * out_bytes);
+  const uint32_t reductions = CUBLASLT_REDUCTION_COMPUTE_TYPE;
   const uint32_t alignments[4] = {row_alignment(b_stride * bytes),
                                   row_alignment(s->a_stride * bytes), out_alignment, out_alignment};
   cublaslt_result result = lt->preference_set(preference, CUBLASLT_PREFER_WORKSPACE,
                                               &s->workspace_bytes, sizeof s->workspace_bytes);
+  if (result == 0) {
+    result =
+        lt->preference_set(preference, CUBLASLT_PREFER_REDUCTIONS, &reductions, sizeof reductions);
+  }
   for (int32_t i = 0; result == 0 && i < 4; i++) {
     result = lt->preference_set(preference, CUBLASLT_PREFER_ALIGNMENT_A + i, &alignments[i],
                                 sizeof alignments[i]);

@@ -8,7 +8,8 @@
  * op(a)^T is asked for, with b first; then the bias over our columns is the one over its rows that
  * an epilogue adds, and what is added is C with beta = 1.
  *
- * Products are computed and summed in fp32, without TF32, whatever the elements are. Which of the
+ * Products are computed and summed in fp32, without TF32, whatever the elements are; where blocks
+ * share a sum, its parts are fp32 too, and a result of bf16 is rounded once. Which of the
  * library's algorithms carries out a product is asked once for its shape, from what the shape alone
  * says (types, strides, transposition, alignment, workspace), never measured: the same library on
  * the same device gives the same bits in every run.
@@ -44,7 +45,9 @@ enum {
   CUBLASLT_DESC_BIAS = 8,     /* const void *, over the rows of D */
   CUBLASLT_EPILOGUE_BIAS = 4,
   CUBLASLT_PREFER_WORKSPACE = 1,   /* uint64_t, most bytes */
+  CUBLASLT_PREFER_REDUCTIONS = 3,  /* uint32_t, a mask of ways to add the sums of blocks */
   CUBLASLT_PREFER_ALIGNMENT_A = 5, /* uint32_t, least bytes; B, C and D follow */
+  CUBLASLT_REDUCTION_COMPUTE_TYPE = 2,
 };
 
 /* The functions: field, exported name, parameters. Handles are opaque pointers. */
