@@ -22,9 +22,10 @@ SLACK = 16 * harness.MIB
 
 class Cuda(harness.Case):
 
-    def tight(self):
+    def tight(self, *job):
         """Options that leave the device the least it can do with, and the rest to files."""
-        options = ["--offload", "nvme", "--nvme", harness.scratch / "nvme", "--host-mem", "64KiB"]
+        options = [*job, "--offload", "nvme", "--nvme", harness.scratch / "nvme",
+                   "--host-mem", "64KiB"]
         used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
         plan = run("plan", *MODEL, *options, "--device-mem", used + 4096)
         self.assertIn(plan.status, (0, harness.DOES_NOT_FIT), str(plan))
@@ -78,6 +79,17 @@ class Cuda(harness.Case):
         self.assert_status(plan, 0)
         self.assertGreater(plan.events("plan")[0]["host_seconds"], 0)
         outcome = run("verify", *MODEL, "--steps", "3", *options, MEMRUN_FAKE_SEED="2")
+        self.assert_status(outcome, 0)
+
+    def test_layers_in_bf16(self):
+        """Heads of 64 columns, on tensor cores; losses differ from those of fp32 by roundings."""
+        bf16 = self.losses(run("train", *MODEL, "--dtype", "bf16", "--steps", "2"))
+        fp32 = self.losses(run("train", *MODEL, "--steps", "2"))
+        for one, other in zip(bf16, fp32):
+            self.assertNotEqual(one, other)
+            self.assertAlmostEqual(one, other, delta=2e-3)
+        outcome = run("verify", *MODEL, "--steps", "2", *self.tight("--dtype", "bf16"),
+                      MEMRUN_FAKE_SEED="2")
         self.assert_status(outcome, 0)
 
     def test_a_broken_device_leaves_the_checkpoint(self):
