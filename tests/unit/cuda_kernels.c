@@ -26,19 +26,22 @@ static uint64_t first_seed(void) {
   return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
 }
 
-/* A bf16 output is rounded by up to 2^-8 of its value, by some ops twice; what attention had put
- * out enters its backward pass rounded, tensor cores take its weights and dscores rounded, and the
- * logits enter the sums of their exponentials. What follows from the inputs in fp32 is as exact as
- * for fp32 elements. */
-#define BF16_ROUNDING  0x1p-7
-#define BF16_TOLERANCE 0.06
-static const char *const exact_outputs[] = {"mean", "rstd", "lse"};
+/* Two roundings to bf16 of nearly the same number are at most a unit of its last place apart. */
+#define BF16_ROUNDING 0x1p-7
 
-static bool is_exact(const char *output) {
-  for (size_t i = 0; i < MR_COUNT_OF(exact_outputs); i++) {
-    if (strcmp(output, exact_outputs[i]) == 0) return true;
+/* What follows from more roundings in bf16 ops than that of the output: the GELU of what was
+ * rounded or not yet, weights and dscores on tensor cores and the outputs that delta is made of,
+ * each off by up to 2^-9 of itself, and the sums of the exponentials of logits, rounded or not. */
+static const struct loose_output {
+  const char *name;
+  double tolerance;
+} loose_outputs[] = {{"activated", 2e-3}, {"out", 0.03}, {"dqkv", 0.06}, {"sums", 0.06}};
+
+static double tolerance_of(const struct trial *trial, const struct trial_op *op, const char *name) {
+  for (size_t i = 0; i < MR_COUNT_OF(loose_outputs) && trial->dtype == MR_BF16; i++) {
+    if (strcmp(name, loose_outputs[i].name) == 0) return loose_outputs[i].tolerance;
   }
-  return false;
+  return op->tolerance;
 }
 
 static const struct trial_op *op_named(const char *name) {
@@ -54,8 +57,8 @@ static double check_errors(const struct trial *cuda, const struct trial *referen
   double worst = 0;
   for (uint32_t i = 0; i < cuda->buffer_count; i++) {
     if (cuda->buffers[i].output == NULL) continue;
-    bool rounded = cuda->rounded && !is_exact(cuda->buffers[i].output);
-    double tolerance = rounded ? fmax(op->tolerance, BF16_TOLERANCE) : op->tolerance;
+    bool rounded = cuda->buffers[i].dtype == MR_BF16;
+    double tolerance = tolerance_of(cuda, op, cuda->buffers[i].output);
     double error =
         trial_output_error(&cuda->buffers[i], &reference->buffers[i], rounded ? BF16_ROUNDING : 0);
     if (!(error <= tolerance)) {
@@ -86,9 +89,8 @@ static double compare_trial(struct trial cuda, const struct trial_op *op, uint64
   return worst;
 }
 
-static double compare(const struct trial_op *op, uint64_t seed, enum cuda_type type, bool large) {
-  const struct trial trial = {
-      .table = cuda_table(type), .large = large, .lines = 1, .rounded = type == CUDA_BF16};
+static double compare(const struct trial_op *op, uint64_t seed, mr_dtype dtype, bool large) {
+  const struct trial trial = {.table = cuda_table(), .large = large, .lines = 1, .dtype = dtype};
   return compare_trial(trial, op, seed);
 }
 
@@ -97,12 +99,13 @@ static uint64_t draw_count(uint64_t otherwise) {
   return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void compare_all(enum cuda_type type, uint64_t draws) {
+static void compare_all(mr_dtype dtype, uint64_t draws) {
   uint64_t seed = first_seed();
   for (uint32_t i = 0; i < trial_op_count; i++) {
     double worst = 0;
     for (uint64_t draw = 0; draw < draws; draw++) {
-      worst = fmax(worst, compare(&trial_ops[i], seed + draw, type, draw > 0 && draw + 1 == draws));
+      worst =
+          fmax(worst, compare(&trial_ops[i], seed + draw, dtype, draw > 0 && draw + 1 == draws));
     }
     print_message("%-20s seeds %llu..: largest error %.2g\n", trial_ops[i].name,
                   (unsigned long long)seed, worst);
@@ -111,12 +114,12 @@ static void compare_all(enum cuda_type type, uint64_t draws) {
 
 static void f32_equals_reference(void **state) {
   (void)state;
-  compare_all(CUDA_F32, draw_count(6));
+  compare_all(MR_F32, draw_count(6));
 }
 
 static void bf16_equals_reference(void **state) {
   (void)state;
-  compare_all(CUDA_BF16, draw_count(4));
+  compare_all(MR_BF16, draw_count(4));
 }
 
 /* Heads that tensor cores take. */
@@ -124,8 +127,7 @@ static void tensor_attention_equals_reference(void **state) {
   (void)state;
   static const char *const names[] = {"attention", "attention_backward"};
   uint64_t seed = first_seed();
-  const struct trial trial = {
-      .table = cuda_table(CUDA_BF16), .lines = 1, .rounded = true, .eights = true};
+  const struct trial trial = {.table = cuda_table(), .lines = 1, .dtype = MR_BF16, .eights = true};
   for (size_t k = 0; k < MR_COUNT_OF(names); k++) {
     double worst = 0;
     for (uint64_t draw = 0; draw < draw_count(8); draw++) {
@@ -143,37 +145,38 @@ static void many_rows_equal_reference(void **state) {
   uint64_t seed = first_seed();
   for (size_t k = 0; k < MR_COUNT_OF(names); k++) {
     for (uint64_t draw = 0; draw < draw_count(3); draw++) {
-      compare(op_named(names[k]), seed + draw, CUDA_F32, true);
+      compare(op_named(names[k]), seed + draw, MR_F32, true);
     }
   }
 }
 
 /* Where an op runs may depend on the plan, so its bits may not. */
+static void compare_with_host(const struct trial_op *op, mr_dtype dtype) {
+  uint64_t seed = first_seed();
+  struct trial cuda = {.table = cuda_table(), .dtype = dtype};
+  struct trial host = {.table = kernel_fast(), .dtype = dtype};
+  assert_int_equal(mr_team_create(2, &host.team), MR_OK);
+  cuda.team = host.team;
+  for (uint64_t draw = 0; draw < 24; draw++) {
+    cuda.large = host.large = draw % 6 == 0;
+    cuda.scattered = host.scattered = draw % 2 == 0;
+    cuda_table_seed(seed + draw);
+    trial_run(&cuda, op, seed + draw);
+    trial_run(&host, op, seed + draw);
+    trial_assert_same_bits(&cuda, &host, op->name, seed + draw);
+    trial_fini(&cuda);
+    trial_fini(&host);
+  }
+  mr_team_destroy(host.team);
+}
+
 static void ops_round_as_on_the_host(void **state) {
   (void)state;
   static const char *const host_capable[] = {"adamw", "embed"};
-  uint64_t seed = first_seed();
-  struct trial cuda = {.table = cuda_table(CUDA_F32)}, host = {.table = kernel_fast()};
-  assert_int_equal(mr_team_create(2, &host.team), MR_OK);
-  cuda.team = host.team;
-  uint32_t compared = 0;
-  for (uint32_t i = 0; i < trial_op_count; i++) {
-    const char *name = trial_ops[i].name;
-    if (strcmp(name, host_capable[0]) != 0 && strcmp(name, host_capable[1]) != 0) continue;
-    for (uint64_t draw = 0; draw < 24; draw++) {
-      cuda.large = host.large = draw % 6 == 0;
-      cuda.scattered = host.scattered = draw % 2 == 0;
-      cuda_table_seed(seed + draw);
-      trial_run(&cuda, &trial_ops[i], seed + draw);
-      trial_run(&host, &trial_ops[i], seed + draw);
-      trial_assert_same_bits(&cuda, &host, name, seed + draw);
-      trial_fini(&cuda);
-      trial_fini(&host);
-      compared++;
-    }
+  for (size_t i = 0; i < MR_COUNT_OF(host_capable); i++) {
+    compare_with_host(op_named(host_capable[i]), MR_F32);
+    compare_with_host(op_named(host_capable[i]), MR_BF16);
   }
-  assert_int_equal(compared, 48);
-  mr_team_destroy(host.team);
 }
 
 /* What the ops of single numbers read and write, where the device reaches it. */

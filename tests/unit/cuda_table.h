@@ -24,7 +24,6 @@ void cuda_table_seed(uint64_t seed);
 /* The queue that carries out at once what is enqueued. */
 const struct cuda_queue *cuda_table_queue(void);
 
-/* One table at a time: the type holds until the next call. */
-const struct kernel_table *cuda_table(enum cuda_type elements);
+const struct kernel_table *cuda_table(void);
 
 #endif

@@ -33,6 +33,10 @@
 
 enum cuda_type { CUDA_F32 = 0, CUDA_BF16 = 1 };
 
+static inline enum cuda_type cuda_type_of(mr_dtype dtype) {
+  return dtype == MR_BF16 ? CUDA_BF16 : CUDA_F32;
+}
+
 struct cuda_launch {
   const char *kernel; /* its name in the image */
   uint32_t grid[3], block[3], shared_bytes;

@@ -11,10 +11,6 @@ static uint32_t rows_of(const struct op_shape *shape) {
   return (uint32_t)(shape->batch * shape->seq);
 }
 
-static enum cuda_type cuda_type_of(mr_dtype dtype) {
-  return dtype == MR_BF16 ? CUDA_BF16 : CUDA_F32;
-}
-
 mr_status cuda_embed_run(const struct mr_op_call *call) {
   const struct embed_attributes *a = call->attributes;
   const struct cuda_queue queue = cuda_call_queue(call);
