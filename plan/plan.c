@@ -154,6 +154,7 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
     if (status != MR_OK) {
       return status;
     }
+    MR_ASSERT(draft->problem == &maker->point);
     maker->drafted[choice] = true;
     maker->footprint_bytes[choice] = draft->small_bytes + mr_draft_peak(draft) * page_bytes;
     maker->least_bytes[choice] = draft->small_bytes + least_pages(draft) * page_bytes;
