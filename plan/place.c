@@ -9,6 +9,9 @@
  * A host that is apart computes beside the device, and an op there has all its tensors there. So
  * the choice is how many of the ops that can: all, a half, then a quarter or three. They are the
  * last of the program, whose results the next step needs last.
+ *
+ * Rungs of the ladder (plan/plan.h) are gone down here, one at a time: what the plan of a rung
+ * moves decides what is placed for it, so that this, too, depends on the rung alone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -157,6 +160,41 @@ static mr_status choose(struct placement *p) {
   return p->problem.host_apart ? improve_apart(p) : improve(p);
 }
 
+/* Places and plans on the rung numbered `from`, and takes that plan where it is faster. *going_out:
+ * a lower rung may be of use. */
+static mr_status try_rung(struct placement *p, uint32_t from, struct mr_program_plan *plan,
+                          bool *going_out) {
+  struct mr_program_plan rung = {.program = plan->program};
+  p->problem.search_from = from;
+  p->problem.on_host = NULL;
+  if (plan->fits) {
+    p->problem.useful_seconds = plan->step_seconds;
+  }
+  memset(p->chosen, 0, p->liveness.tensor_count * sizeof *p->chosen);
+  p->best = &rung;
+  mr_status status = choose(p);
+  *going_out = status == MR_OK && rung.fits && mr_program_plan_moved_bytes(&rung) > 0;
+  if (status != MR_OK || (plan->fits && !(rung.fits && rung.step_seconds < plan->step_seconds))) {
+    mr_plan_clear(&rung);
+    return status;
+  }
+  mr_plan_clear(plan);
+  *plan = rung;
+  return MR_OK;
+}
+
+static mr_status go_down(struct placement *p, struct mr_program_plan *plan) {
+  uint32_t first = p->problem.search_from;
+  uint32_t rounds = p->problem.search_rounds;
+  bool going = true;
+  mr_status status = MR_OK;
+  p->problem.search_rounds = rounds > 0 ? 1 : 0;
+  for (uint32_t i = 0; status == MR_OK && going && (i == 0 || i < rounds); i++) {
+    status = try_rung(p, first + i, plan, &going);
+  }
+  return status;
+}
+
 static bool has_host_ops(const struct mr_graph *graph) {
   for (uint32_t k = 0; k < graph->op_count; k++) {
     if (is_capable(graph, k)) {
@@ -171,14 +209,14 @@ mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program
       !has_host_ops(problem->program)) {
     return mr_plan_make_placed(problem, plan);
   }
-  struct placement p = {.problem = *problem, .best = plan};
+  struct placement p = {.problem = *problem};
   mr_status status = mr_liveness_init(&p.liveness, problem->program);
   if (status != MR_OK) {
     return status;
   }
   p.chosen = mr_allocate(p.liveness.tensor_count, sizeof *p.chosen);
   p.trial = mr_allocate(p.liveness.tensor_count, sizeof *p.trial);
-  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : choose(&p);
+  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : go_down(&p, plan);
   mr_liveness_fini(&p.liveness);
   free(p.chosen);
   free(p.trial);

@@ -12,7 +12,7 @@
 
 #include "unit/plan_programs.h"
 
-#define ROUNDS 200u
+#define ROUNDS 100u
 
 static uint64_t environment_u64(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -197,7 +197,7 @@ static void check_between(struct draw *draw, uint64_t smallest, uint64_t footpri
       tally->apart += plan->instruction_count[MR_QUEUE_HOST] > 0;
       tally->moved +=
           plan->moved_bytes[MR_LINK_HOST_TO_DEVICE] + plan->moved_bytes[MR_LINK_NVME_READ] > 0;
-      if (before > 0 && plan->step_seconds > before * 1.001) {
+      if (before > 0 && plan->step_seconds > before * (1 + 1e-9)) {
         tally->slower += !draw->problem.host_apart;
         tally->apart_slower += draw->problem.host_apart;
         double ratio = plan->step_seconds / before;
@@ -229,9 +229,10 @@ static void random_plans_hold(void **state) {
       "%u plans, %u with moves, %u with ops on the host; %u slower than with less memory, "
       "%u beside a host that is apart, at worst %.3f times\n",
       tally.plans, tally.moved, tally.on_host, tally.slower, tally.apart_slower, tally.worst);
-  /* Ops on the host are placed by comparing plans, which leaves a few; where everything fits on the
-   * device they stay there, although a host beside it might spare it some. */
-  assert_true(tally.slower * 1000 <= tally.plans && tally.apart_slower * 50 <= tally.plans);
+  /* Where everything fits on the device ops stay there, although a host beside it might spare it
+   * some. */
+  assert_int_equal(tally.slower, 0);
+  assert_true(tally.apart_slower * 50 <= tally.plans);
   assert_true(rounds < ROUNDS || tally.on_host > 0);
 }
 
@@ -257,7 +258,7 @@ static void compare(struct harm *harm, const struct mr_program_plan *worse,
 static void more_never_harms(void **state) {
   (void)state;
   uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
-  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS / 2);
+  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS);
   struct harm links = {0};
   struct harm tiers = {0};
   for (uint64_t seed = first; seed < first + rounds; seed++) {
