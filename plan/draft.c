@@ -277,6 +277,7 @@ void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
   mr_books_copy(&saved->usage, &draft->usage);
   mr_books_copy(&saved->host_usage, &draft->host_usage);
   memcpy(saved->link_seconds, draft->link_seconds, sizeof saved->link_seconds);
+  memcpy(saved->scarcity, draft->scarcity, sizeof saved->scarcity);
   saved->nvme_units = draft->nvme_units;
 }
 
@@ -285,6 +286,7 @@ void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved
   mr_books_copy(&draft->usage, &saved->usage);
   mr_books_copy(&draft->host_usage, &saved->host_usage);
   memcpy(draft->link_seconds, saved->link_seconds, sizeof saved->link_seconds);
+  memcpy(draft->scarcity, saved->scarcity, sizeof saved->scarcity);
   draft->nvme_units = saved->nvme_units;
 }
 
@@ -404,10 +406,12 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
     if (!gap->final) {
-      sum += price[in] * mr_draft_move_seconds(draft->problem, in, bytes);
+      sum += price[in] * (1 + draft->scarcity[in][mr_draft_part(draft, gap->before_op)]) *
+             mr_draft_move_seconds(draft->problem, in, bytes);
     }
     if (!valid[chosen]) {
-      sum += price[out] * mr_draft_move_seconds(draft->problem, out, bytes);
+      sum += price[out] * (1 + draft->scarcity[out][mr_draft_part(draft, gap->after_op)]) *
+             mr_draft_move_seconds(draft->problem, out, bytes);
     }
     valid[chosen] = true;
     valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;

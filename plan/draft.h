@@ -54,6 +54,9 @@ enum mr_draft_effort {
   MR_EFFORT_SEARCH = 2, /* the best of many */
 };
 
+/* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
+#define MR_DRAFT_PARTS 32u
+
 struct mr_draft {
   const struct mr_plan_problem *problem;
   const struct mr_graph *program;
@@ -86,7 +89,20 @@ struct mr_draft {
   struct mr_books host_usage; /* host pages */
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
+  double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* what choosing adds to a link's price, as a part
+                                                     of it, for moves in each part of the step */
+  double part_seconds[MR_DRAFT_PARTS];            /* by the last schedule */
+  double busy_seconds[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* of each link in each part, by it too */
 };
+
+/* The part of the step that an op, unrolled, is in; the first op of a part. */
+static inline uint32_t mr_draft_part(const struct mr_draft *draft, uint32_t op) {
+  return (uint32_t)((uint64_t)(op % draft->op_count) * MR_DRAFT_PARTS / draft->op_count);
+}
+
+static inline uint32_t mr_draft_part_start(const struct mr_draft *draft, uint32_t part) {
+  return (uint32_t)mr_div_up((uint64_t)part * draft->op_count, MR_DRAFT_PARTS);
+}
 
 /* Whether moves of the link may be under way together: the queues of NVMe. */
 static inline bool mr_link_overlaps(mr_link link) {
@@ -126,6 +142,7 @@ struct mr_draft_saved {
   struct mr_books host_usage;
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
+  double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS];
 };
 MR_CHECK_RESULT mr_status mr_draft_saved_init(struct mr_draft_saved *saved,
                                               const struct mr_draft *draft);
@@ -147,8 +164,8 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
 
-/* The seconds of all moves of a gap's tensor, each link's weighted by its price, were this gap
- * decided so. */
+/* The seconds of all moves of a gap's tensor, each link's weighted by its price and by how scarce
+ * it is where the gap begins or ends, were this gap decided so. */
 double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
                              const double *price);
 

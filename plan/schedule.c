@@ -8,6 +8,7 @@
  * narrowed where the books have room, every state of the sweep is a valid plan.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/draft.h"
 
@@ -55,6 +56,7 @@ struct sweep {
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
   uint64_t op;       /* unrolled: running or next */
+  uint64_t last_lap; /* its first op, unrolled */
   bool running;
   bool crowded; /* the next op waits for pages of evictions */
   double op_remaining_seconds;
@@ -407,6 +409,20 @@ static double op_pace(const struct sweep *sweep, double pace) {
   return mr_plan_pace_beside_nvme(problem, pace * moving);
 }
 
+/* Notes what goes on for so long: on the last lap, by parts of the step. */
+static void note_work(const struct sweep *sweep, double seconds) {
+  struct mr_draft *draft = sweep->draft;
+  if (sweep->op < sweep->last_lap) {
+    return;
+  }
+  uint32_t part = mr_draft_part(draft, (uint32_t)(sweep->op % sweep->n));
+  draft->part_seconds[part] += seconds;
+  for (uint32_t i = 0; i < 2; i++) {
+    draft->busy_seconds[sweep->fetch[i].link][part] += sweep->fetch[i].busy ? seconds : 0;
+    draft->busy_seconds[sweep->evict[i].link][part] += sweep->evict[i].busy ? seconds : 0;
+  }
+}
+
 /* Lets time pass until the first thing in flight is over. */
 static void advance(struct sweep *sweep) {
   double pace = nvme_pace(sweep);
@@ -421,6 +437,7 @@ static void advance(struct sweep *sweep) {
   }
   MR_ASSERT(pass >= 0);
   sweep->now_seconds += pass;
+  note_work(sweep, pass);
   for (uint32_t i = 0; i < 2; i++) {
     double speed = i == 0 ? 1.0 : pace;
     struct fetch_lane *fetch = &sweep->fetch[i];
@@ -488,6 +505,9 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
   }
   sweep.lookahead_seconds = lookahead_seconds;
   uint64_t stop = (uint64_t)laps * sweep.n;
+  sweep.last_lap = stop - sweep.n;
+  memset(draft->part_seconds, 0, sizeof draft->part_seconds);
+  memset(draft->busy_seconds, 0, sizeof draft->busy_seconds);
   for (;;) {
     bool started = !sweep.running && try_op(&sweep);
     if (started && sweep.op == stop) break;

@@ -294,6 +294,35 @@ static void training_step_hides_its_moves(void **state) {
   fixture_fini(&f);
 }
 
+/*
+ * Ops take no time to speak of; parameters come in during one half of the step, gradients go out
+ * during the other. At 30 % of the footprint a plan that looks at what links move in a whole step
+ * takes 0.058 s, and little more than half of that where it looks at each part.
+ */
+static void links_are_priced_where_they_bind(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, plan_training_graph(16, 4, 256 * MR_KIB, 64 * MR_KIB));
+  f.problem.search_rounds = 1;
+  for (uint32_t k = 0; k < mr_graph_op_count(f.graph); k++) {
+    f.op_seconds[k] = 1e-5;
+  }
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    f.problem.link[l].bytes_per_second = 1e9;
+  }
+  struct mr_program_plan *plan = make(&f, UINT64_MAX / PAGE);
+  uint64_t footprint = plan->footprint_bytes;
+  mr_program_plan_destroy(plan);
+  f.problem.budget_bytes[MR_TIER_HOST] = UINT64_MAX;
+  plan = make(&f, footprint / 10 * 3 / PAGE);
+  assert_true(plan->fits);
+  print_message("%.4f s, %.4f s of fetches\n", plan->step_seconds,
+                plan->link_seconds[MR_LINK_HOST_TO_DEVICE]);
+  assert_true(plan->step_seconds < 0.040);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(crowded_activation_goes_and_comes_back),
@@ -305,6 +334,7 @@ int main(void) {
       cmocka_unit_test(wrapping_stays_lend_their_pages),
       cmocka_unit_test(huge_pages_may_waste_where_memory_is_short),
       cmocka_unit_test(training_step_hides_its_moves),
+      cmocka_unit_test(links_are_priced_where_they_bind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
