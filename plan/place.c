@@ -173,6 +173,7 @@ static mr_status try_rung(struct placement *p, uint32_t from, struct mr_program_
   memset(p->chosen, 0, p->liveness.tensor_count * sizeof *p->chosen);
   p->best = &rung;
   mr_status status = choose(p);
+  p->best = NULL;
   *going_out = status == MR_OK && rung.fits && mr_program_plan_moved_bytes(&rung) > 0;
   if (status != MR_OK || (plan->fits && !(rung.fits && rung.step_seconds < plan->step_seconds))) {
     mr_plan_clear(&rung);
