@@ -272,7 +272,10 @@ static mr_status adamw(struct mr_team *team, const struct kernel_adamw *op) {
                                   .beta2 = op->beta2,
                                   .eps = op->eps,
                                   .weight_decay = op->weight_decay};
-  return cuda_op_adamw(cuda_table_queue(), op->working != NULL ? CUDA_BF16 : CUDA_F32, &cuda);
+  enum cuda_type type = op->working != NULL ? CUDA_BF16 : CUDA_F32;
+  mr_status status = cuda_op_adamw(cuda_table_queue(), type, &cuda);
+  give_guarded((unsigned char *)scalars, sizeof values);
+  return status;
 }
 
 static const struct kernel_table table = {
