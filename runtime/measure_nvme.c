@@ -18,7 +18,7 @@
 
 /* Under way at once in each direction: as much as the store has with the drive. */
 #define PIECES        4u
-#define PIECE_BYTES   (4ull << 20)
+#define PIECE_BYTES   (2ull << 20)
 #define SPAN_BYTES    (PIECES * PIECE_BYTES)
 #define HUGE_PAGE     (2ull << 20)
 
