@@ -60,7 +60,10 @@ mr_status mr_draft_pack_small(struct mr_draft *draft) {
     goto done;
   }
   uint64_t base = place_lasting(draft, &items);
-  struct mr_pack_problem problem = {.buffers = items.buffers, .buffer_count = items.count};
+  struct mr_pack_problem problem = {.buffers = items.buffers,
+                                    .buffer_count = items.count,
+                                    .base_bytes = base,
+                                    .page_bytes = draft->page_bytes};
   struct mr_pack_result result;
   status = mr_pack_solve(&problem, offsets, &result);
   if (status != MR_OK) {

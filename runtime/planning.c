@@ -21,9 +21,10 @@
 #define MIN_CANDIDATES 3u
 #define CANDIDATE_OPS  10000u
 #define FINALISTS      3u
-#define FINALIST_OPS   1500u /* programs of more ops search one finalist alone */
-#define MAX_BUDGETS    32u
-#define BUDGET_OPS     6000u
+/* Programs of more ops search one finalist alone, at the whole budget. */
+#define FINALIST_OPS 1500u
+#define MAX_BUDGETS  32u
+#define BUDGET_OPS   6000u
 
 /* One program to plan: the graph with selected[b] applied to block b. */
 struct candidate {
@@ -240,8 +241,8 @@ static bool settled(const struct search *search) {
 static mr_status search_finalists(struct search *search) {
   bool brief = search->like != NULL;
   bool is_long = search->plan->graph->op_count > FINALIST_OPS;
-  uint32_t budgets =
-      brief ? 0 : (uint32_t)mr_min_u64(BUDGET_OPS / search->plan->graph->op_count, MAX_BUDGETS);
+  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count;
+  uint32_t budgets = is_long || brief ? 0 : (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
   uint32_t count = is_long || brief ? 1 : search->finalist_count;
   mr_status status = MR_OK;
   for (uint32_t turn = 0; turn < 2 && status == MR_OK; turn++) {

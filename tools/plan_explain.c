@@ -71,8 +71,8 @@ static void print_host(struct output *output, const json_t *explanation) {
   const json_t *rate = json_object_get(explanation, "host_bytes_per_second");
   struct job_seconds seconds;
   if (json_is_null(rate)) {
-    output_text(output, "how fast the host computes is not known (host_memory_bandwidth in the "
-                        "profile): all ops are the device's\n");
+    output_text(output, "the host's speed is not known (host_memory_bandwidth in the profile): "
+                        "it runs no ops\n");
   } else if (bytes_of(explanation, "host_ops") > 0) {
     output_text(output, "they run there in %s a step, at %.1f GB/s, while the device computes\n",
                 job_seconds_format(number_of(explanation, "host_seconds"), &seconds),

@@ -27,15 +27,24 @@ static mr_status check_buffers(const struct mr_pack_problem *problem) {
   return MR_OK;
 }
 
+/* The highest peak that is as good as one at the bound. */
+static uint64_t enough_bytes(const struct mr_pack_problem *problem, uint64_t bound_bytes) {
+  uint64_t enough = bound_bytes;
+  if (problem->page_bytes > 0) {
+    enough =
+        mr_round_up(problem->base_bytes + bound_bytes, problem->page_bytes) - problem->base_bytes;
+  }
+  return mr_max_u64(problem->capacity_bytes, enough);
+}
+
 static mr_status solve(const struct mr_pack_problem *problem,
                        const struct mr_pack_sections *sections, uint64_t *offsets,
                        struct mr_pack_result *result) {
   for (uint32_t s = 0; s < sections->count; s++) {
     result->bound_bytes = mr_max_u64(result->bound_bytes, sections->load_bytes[s]);
   }
-  mr_status status =
-      mr_pack_portfolio(problem, mr_max_u64(problem->capacity_bytes, result->bound_bytes), offsets,
-                        &result->peak_bytes);
+  mr_status status = mr_pack_portfolio(problem, enough_bytes(problem, result->bound_bytes), offsets,
+                                       &result->peak_bytes);
   if (status != MR_OK || result->peak_bytes <= problem->capacity_bytes) {
     result->verdict = MR_PACK_FITS;
     return status;

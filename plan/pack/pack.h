@@ -41,6 +41,8 @@ struct mr_pack_problem {
   const struct mr_pack_buffer *buffers; /* borrowed during the call */
   uint32_t buffer_count;
   uint64_t capacity_bytes;        /* the peak that is wanted */
+  uint64_t base_bytes;            /* below all buffers, and */
+  uint64_t page_bytes;            /* as many pages for base and peak are as good; 0: bytes count */
   uint64_t search_tries;          /* of the exact search at most; 0: the portfolio alone */
   bool (*stopped)(void *context); /* true ends the search; NULL: nothing does but search_tries */
   void *context;
