@@ -33,16 +33,7 @@ static double compare(const struct trial_op *op, uint64_t seed, uint32_t threads
   reference.team = fast.team;
   trial_run(&fast, op, seed);
   trial_run(&reference, op, seed);
-  double worst = 0;
-  for (uint32_t i = 0; i < fast.buffer_count; i++) {
-    if (fast.buffers[i].output == NULL) continue;
-    double error = trial_output_error(&fast.buffers[i], &reference.buffers[i], 0);
-    if (!(error <= op->tolerance)) {
-      fail_msg("%s of seed %llu with %u threads: %s is off by %.3g, more than %.3g", op->name,
-               (unsigned long long)seed, threads, fast.buffers[i].output, error, op->tolerance);
-    }
-    worst = fmax(worst, error);
-  }
+  double worst = trial_check_errors(&fast, &reference, op, seed);
   trial_fini(&fast);
   trial_fini(&reference);
   mr_team_destroy(fast.team);
@@ -58,8 +49,8 @@ static void fast_equals_reference(void **state) {
       worst = fmax(worst,
                    compare(&trial_ops[i], seed + draw, (uint32_t)(1 + draw % 3), draw % 12 == 0));
     }
-    print_message("%-20s seeds %llu..: largest error %.2g of %.2g\n", trial_ops[i].name,
-                  (unsigned long long)seed, worst, trial_ops[i].tolerance);
+    print_message("%-20s seeds %llu..: largest error %.2g of what is allowed\n", trial_ops[i].name,
+                  (unsigned long long)seed, worst);
   }
 }
 

@@ -21,75 +21,18 @@
 #include "train/kernels/bf16.h"
 #include "train/kernels/vector.h"
 
-/* Relative to a value: how far rounding may take it, and how far the next value may be. Two results
- * that agree before they are rounded may become neighbours. */
-#define ROUNDING 0x1p-8
-#define SPACING  0x1p-7
-
 static uint64_t first_seed(void) {
   const char *text = getenv("MEMRUN_SEED");
   return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
 }
 
-/*
- * What ops may be off beyond the rounding of their outputs, relative to the root mean square of an
- * output; those that are not listed round nothing in between and stay within what fp32 may be off.
- */
-static const struct allowance {
-  const char *name;
-  double reference; /* the reference in bf16, from fp32 */
-  double fast;      /* the fast kernel, from the reference */
-} allowances[] = {
-    /* fast: GELU of the rounded y, as the op of its own computes it */
-    {"linear", 0, 0x1p-8},
-    /* fast: probabilities are rounded, each by ROUNDING, before they meet the values */
-    {"attention", 0, 0x1p-5},
-    /* both: what the forward pass has put out is rounded; fast: p and its gradient are too */
-    {"attention_backward", 0x1p-3, 0x1p-3},
-    /* logits of up to 40 are rounded before the sums of their exponentials are formed */
-    {"head_logits", 0.25, 0x1p-5},
-    /* the gradients of logits are rounded before dx and dwte are formed from them, of which the
-     * largest may be thirty times the root mean square; fast: some are neighbours */
-    {"head_gradient", 0x1p-3, 0x1p-3},
-};
-
-static struct allowance allowance_of(const struct trial_op *op) {
-  struct allowance found = {op->name, op->tolerance, op->tolerance};
-  for (uint32_t i = 0; i < MR_COUNT_OF(allowances); i++) {
-    if (strcmp(allowances[i].name, op->name) == 0) {
-      found.reference = fmax(found.reference, allowances[i].reference);
-      found.fast = fmax(found.fast, allowances[i].fast);
-    }
-  }
-  return found;
-}
-
-/* The largest error of what both put out. */
-static double output_error(const struct trial *got, const struct trial *wanted, double rounding,
-                           double tolerance, const char *name, uint64_t seed) {
-  double worst = 0;
-  uint32_t count = (uint32_t)mr_min_u64(got->buffer_count, wanted->buffer_count);
-  for (uint32_t i = 0; i < count; i++) {
-    const struct trial_buffer *buffer = &got->buffers[i];
-    if (buffer->output == NULL) continue;
-    double forgiven = buffer->dtype == MR_BF16 ? rounding : 0;
-    double error = trial_output_error(buffer, &wanted->buffers[i], forgiven);
-    if (!(error <= tolerance)) {
-      fail_msg("%s of seed %llu: %s is off by %.3g, more than %.3g", name, (unsigned long long)seed,
-               buffer->output, error, tolerance);
-    }
-    worst = fmax(worst, error);
-  }
-  return worst;
-}
-
+/* As parts of what is allowed. */
 struct errors {
   double reference, fast;
 };
 
 static struct errors compare(const struct trial_op *op, uint64_t seed, uint32_t threads,
                              bool large) {
-  struct allowance allowed = allowance_of(op);
   struct trial exact = {.table = kernel_reference(), .large = large, .rounded = true};
   assert_int_equal(mr_team_create(threads, &exact.team), MR_OK);
   struct trial reference = exact, fast = exact;
@@ -100,8 +43,8 @@ static struct errors compare(const struct trial_op *op, uint64_t seed, uint32_t 
   trial_run(&reference, op, seed);
   trial_run(&fast, op, seed);
   struct errors errors = {
-      .reference = output_error(&reference, &exact, ROUNDING, allowed.reference, op->name, seed),
-      .fast = output_error(&fast, &reference, SPACING, allowed.fast, op->name, seed),
+      .reference = trial_check_errors(&reference, &exact, op, seed),
+      .fast = trial_check_errors(&fast, &reference, op, seed),
   };
   trial_fini(&exact);
   trial_fini(&reference);

@@ -27,6 +27,7 @@ struct trial_buffer {
   uint64_t bytes;
   const char *output; /* its name, or NULL for inputs and scratch */
   mr_dtype dtype;
+  double slack; /* what each value may be off by however small it is, as its terms cancel */
 };
 
 struct trial {
@@ -56,10 +57,10 @@ extern const uint32_t trial_op_count;
 void trial_run(struct trial *trial, const struct trial_op *op, uint64_t seed);
 void trial_fini(struct trial *trial);
 
-/* The largest error of an output relative to the root mean square of what it should be, after
- * `rounding` of each value has been forgiven. */
-double trial_output_error(const struct trial_buffer *got, const struct trial_buffer *wanted,
-                          double rounding);
+/* Checks every output of `got` against that of `wanted`, which ran `op` on the same seed, in bf16
+ * or from the same data in fp32. Returns the largest error as a part of what is allowed. */
+double trial_check_errors(const struct trial *got, const struct trial *wanted,
+                          const struct trial_op *op, uint64_t seed);
 
 /* That two trials of one op and seed left the same bits in every output. */
 void trial_assert_same_bits(const struct trial *a, const struct trial *b, const char *name,
