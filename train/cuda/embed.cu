@@ -109,7 +109,6 @@ template <typename T> __device__ void embed_tokens(const cuda_embed_tokens &a) {
     } else {
       add_rows<T, 1>(a, to, list, count);
     }
-    __syncthreads(); /* before the list is written again */
   }
 }
 
