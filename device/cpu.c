@@ -115,10 +115,11 @@ static void cpu_destroy(struct mr_device *device) {
   cpu_abandon(device);
 }
 
-/* Small pages are pieces of huge ones, which are whole in memory wherever their pieces are moved
- * to; but of memory that comes as it is first written no more may come than the page. */
+/* Pieces of a huge page stay whole in memory wherever they are moved to; but of memory that comes
+ * as it is first written no more may come than the page. */
 static uint64_t pool_alignment_bytes(const struct mr_device_config *config) {
-  return config->deferred ? config->page_bytes : MR_DEVICE_HUGE_PAGE_BYTES;
+  bool in_pieces = config->in_pieces && !config->deferred;
+  return in_pieces ? MR_DEVICE_HUGE_PAGE_BYTES : config->page_bytes;
 }
 
 static mr_status fill(struct mr_device *device, const struct mr_device_config *config) {

@@ -83,6 +83,8 @@ struct mr_device_config {
   uint64_t small_bytes;        /* of the small arena */
   const uint64_t *range_bytes; /* borrowed during create; 0: the range needs no addresses */
   uint32_t range_count;
+  bool
+      in_pieces; /* small pages may be pieces of huge ones: drives read faster, moves take longer */
   bool deferred; /* memory is taken as it is first written, all that is left by complete() */
   /* The pages that each range will be bound with, as many as its bytes need; borrowed during
    * create. NULL: only for a device without streams. */

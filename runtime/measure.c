@@ -218,6 +218,7 @@ static mr_status bind_rate(struct mr_team *team, double *seconds_out) {
       .page_count = BIND_PAGES,
       .range_bytes = range_bytes,
       .range_count = 2,
+      .in_pieces = true,
   };
   struct bind_drill drill = {.thread_count = mr_team_thread_count(team), .seconds = INFINITY};
   for (uint32_t i = 0; i < BIND_PAGES; i++) {

@@ -29,6 +29,7 @@ static mr_status take_device(struct mr_run *run, bool deferred) {
       .range_bytes = range_bytes,
       .range_pages = range_pages,
       .range_count = layout->instance_count,
+      .in_pieces = layout->moved_bytes[MR_LINK_NVME_READ] > 0,
       .deferred = deferred,
   };
   if (status == MR_OK) {
