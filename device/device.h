@@ -11,14 +11,15 @@
  * *small arena* is one contiguous piece for tensors below half a page, always there.
  *
  * How the cpu binds. The pages are one anonymous private mapping, filled once at creation with huge
- * pages. Smaller pages are mapped one by one as soon as they move, but stay pieces of a huge one: a
- * drive reads half a MiB of them in one go (1.4 GB/s on a virtual disk where scattered pages of
- * 4 KiB gave 0.75). Each range is reserved as inaccessible addresses. Binding moves a
- * page with mremap(MREMAP_FIXED | MREMAP_DONTUNMAP), which hands page table entries over and copies
- * nothing, and covers the place it left with inaccessible addresses again: a stale access faults
- * instead of growing the process by a fresh zero page, in every build, and neighbouring gaps merge
- * into one mapping. A page that is already in its place costs a comparison, pages that were moved
- * together before are moved together again.
+ * pages. Smaller pages are mapped one by one as soon as they move. Where a drive reads into them
+ * they are pieces of a huge one: half a MiB is read in one go (1.4 GB/s on a virtual disk where
+ * scattered pages of 4 KiB gave 0.75), but moving them takes three times as long. Each range is
+ * reserved as inaccessible addresses. Binding moves a page with mremap(MREMAP_FIXED |
+ * MREMAP_DONTUNMAP), which hands page table entries over and copies nothing, and covers the place
+ * it left with inaccessible addresses again: a stale access faults instead of growing the process
+ * by a fresh zero page, in every build, and neighbouring gaps merge into one mapping. A page that
+ * is already in its place costs a comparison, pages that were moved together before are moved
+ * together again.
  *
  * Why not a memfd mapped at several places: an alias is counted again in the resident set (2.1 GB
  * shown for 1 GB used), shared memory gets no huge pages in the kernel's default setting, and
@@ -83,12 +84,11 @@ struct mr_device_config {
   uint64_t small_bytes;        /* of the small arena */
   const uint64_t *range_bytes; /* borrowed during create; 0: the range needs no addresses */
   uint32_t range_count;
-  bool
-      in_pieces; /* small pages may be pieces of huge ones: drives read faster, moves take longer */
   bool deferred; /* memory is taken as it is first written, all that is left by complete() */
   /* The pages that each range will be bound with, as many as its bytes need; borrowed during
    * create. NULL: only for a device without streams. */
   const uint32_t *const *range_pages;
+  bool in_pieces; /* small pages are pieces of huge ones: transfers are faster, moves slower */
 };
 
 /* Work that runs later, in order. What a call that fails was for is told by `what`. */
