@@ -15,16 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit/cuda_table.h"
 #include "tests/unit/device_found.h"
 #include "tests/unit/kernels_trial.h"
-
-static uint64_t first_seed(void) {
-  const char *text = getenv("MEMRUN_SEED");
-  return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-}
 
 static const struct trial_op *op_named(const char *name) {
   for (uint32_t i = 0; i < trial_op_count; i++) {
@@ -64,7 +58,7 @@ static uint64_t draw_count(uint64_t otherwise) {
 }
 
 static void compare_all(mr_dtype dtype, uint64_t draws) {
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   for (uint32_t i = 0; i < trial_op_count; i++) {
     double worst = 0;
     for (uint64_t draw = 0; draw < draws; draw++) {
@@ -90,7 +84,7 @@ static void bf16_equals_reference(void **state) {
 static void tensor_attention_equals_reference(void **state) {
   (void)state;
   static const char *const names[] = {"attention", "attention_backward"};
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   const struct trial trial = {.table = cuda_table(), .lines = 1, .dtype = MR_BF16, .eights = true};
   for (size_t k = 0; k < MR_COUNT_OF(names); k++) {
     double worst = 0;
@@ -106,7 +100,7 @@ static void tensor_attention_equals_reference(void **state) {
 static void many_rows_equal_reference(void **state) {
   (void)state;
   static const char *const names[] = {"embed_backward", "layernorm_backward"};
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   for (size_t k = 0; k < MR_COUNT_OF(names); k++) {
     for (uint64_t draw = 0; draw < draw_count(3); draw++) {
       compare(op_named(names[k]), seed + draw, MR_F32, true);
@@ -116,7 +110,7 @@ static void many_rows_equal_reference(void **state) {
 
 /* Where an op runs may depend on the plan, so its bits may not. */
 static void compare_with_host(const struct trial_op *op, mr_dtype dtype) {
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   struct trial cuda = {.table = cuda_table(), .dtype = dtype};
   struct trial host = {.table = kernel_fast(), .dtype = dtype};
   assert_int_equal(mr_team_create(2, &host.team), MR_OK);

@@ -16,15 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit/kernels_trial.h"
 #include "train/kernels/vector.h"
-
-static uint64_t first_seed(void) {
-  const char *text = getenv("MEMRUN_SEED");
-  return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-}
 
 static double compare(const struct trial_op *op, uint64_t seed, uint32_t threads, bool large) {
   struct trial fast = {.table = kernel_fast(), .large = large, .lines = 1};
@@ -42,7 +36,7 @@ static double compare(const struct trial_op *op, uint64_t seed, uint32_t threads
 
 static void fast_equals_reference(void **state) {
   (void)state;
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   for (uint32_t i = 0; i < trial_op_count; i++) {
     double worst = 0;
     for (uint64_t draw = 0; draw < 36; draw++) {
@@ -66,7 +60,7 @@ static void *foreign_main(void *argument) {
 static void same_bits_everywhere(void **state) {
   (void)state;
   static const uint64_t lines[] = {0, 1, 3, 8, 33, 64};
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   struct mr_team *team = NULL;
   assert_int_equal(mr_team_create(2, &team), MR_OK);
   pthread_t foreign[2];
@@ -212,7 +206,7 @@ static void updates_are_the_same_on_every_set(void **state) {
   static struct updates updates, first;
   struct mr_team *team = NULL;
   assert_int_equal(mr_team_create(1, &team), MR_OK);
-  draw_updates(&updates, first_seed());
+  draw_updates(&updates, trial_first_seed());
   for (unsigned index = 0; vector_at(MR_F32, index) != NULL; index++) {
     struct update_task task = {vector_at(MR_F32, index), &updates};
     update_task(&task, 0, 0);

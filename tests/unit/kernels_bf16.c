@@ -13,18 +13,11 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/unit/kernels_trial.h"
 #include "train/kernels/bf16.h"
 #include "train/kernels/vector.h"
-
-static uint64_t first_seed(void) {
-  const char *text = getenv("MEMRUN_SEED");
-  return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
-}
 
 /* As parts of what is allowed. */
 struct errors {
@@ -55,7 +48,7 @@ static struct errors compare(const struct trial_op *op, uint64_t seed, uint32_t 
 
 static void rounding_is_all_that_differs(void **state) {
   (void)state;
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   for (uint32_t i = 0; i < trial_op_count; i++) {
     struct errors worst = {0, 0};
     for (uint64_t draw = 0; draw < 24; draw++) {
@@ -72,7 +65,7 @@ static void rounding_is_all_that_differs(void **state) {
 static void same_bits_everywhere(void **state) {
   (void)state;
   static const uint64_t lines[] = {0, 1, 3, 8, 33, 64};
-  uint64_t seed = first_seed();
+  uint64_t seed = trial_first_seed();
   struct mr_team *team = NULL;
   assert_int_equal(mr_team_create(2, &team), MR_OK);
   for (uint32_t i = 0; i < trial_op_count; i++) {
@@ -104,7 +97,7 @@ static void updates_round_what_they_update(void **state) {
   assert_int_equal(mr_team_create(2, &team), MR_OK);
   for (uint32_t i = 0; i < MR_COUNT_OF(tables); i++) {
     struct mr_random random;
-    mr_random_init(&random, first_seed());
+    mr_random_init(&random, trial_first_seed());
     for (uint32_t j = 0; j < COUNT; j++) {
       p[j] = (float)(mr_random_unit(&random) - 0.5);
       g[j] = (float)(mr_random_unit(&random) - 0.5);
@@ -162,7 +155,7 @@ static void every_instruction_set_converts_alike(void **state) {
   static float wide[COUNT], back[COUNT];
   static uint16_t rounded[COUNT];
   struct mr_random random;
-  mr_random_init(&random, first_seed());
+  mr_random_init(&random, trial_first_seed());
   for (unsigned index = 0; vector_at(MR_BF16, index) != NULL; index++) {
     const struct vector_table *vector = vector_at(MR_BF16, index);
     for (uint32_t i = 0; i < COUNT; i++) { /* any bits: denormal, infinite, not a number */

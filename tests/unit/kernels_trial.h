@@ -53,6 +53,9 @@ struct trial_op {
 extern const struct trial_op trial_ops[];
 extern const uint32_t trial_op_count;
 
+/* MEMRUN_SEED, else the time: tests print it. */
+uint64_t trial_first_seed(void);
+
 /* Draws, runs `op` and checks the status and the guards; trial_fini frees the buffers. */
 void trial_run(struct trial *trial, const struct trial_op *op, uint64_t seed);
 void trial_fini(struct trial *trial);

@@ -12,7 +12,7 @@
 
 #include "unit/plan_programs.h"
 
-#define ROUNDS 100u
+#define ROUNDS 200u
 
 static uint64_t environment_u64(const char *name, uint64_t otherwise) {
   const char *text = getenv(name);
@@ -258,7 +258,7 @@ static void compare(struct harm *harm, const struct mr_program_plan *worse,
 static void more_never_harms(void **state) {
   (void)state;
   uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
-  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS);
+  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS / 2);
   struct harm links = {0};
   struct harm tiers = {0};
   for (uint64_t seed = first; seed < first + rounds; seed++) {
