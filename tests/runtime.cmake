@@ -20,8 +20,8 @@ target_compile_definitions(test_unit_runtime_explain PRIVATE
 memrun_unit_test(planning unit/plan_programs.c)
 target_compile_definitions(test_unit_planning PRIVATE
   SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")
-memrun_unit_test(runtime_cuda unit/device_found.c unit/device_job.c unit/runtime_world.c
-  unit/world_ops.c)
+memrun_unit_test(runtime_cuda unit/device_found.c unit/device_job.c unit/fake_rig.c
+  unit/runtime_world.c unit/world_ops.c)
 target_link_libraries(test_unit_runtime_cuda PRIVATE memrun_fake_cuda)
 target_compile_definitions(test_unit_runtime_cuda PRIVATE
   FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")

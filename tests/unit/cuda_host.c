@@ -11,11 +11,11 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/runtime.h"
 #include "unit/cuda_job.h"
+#include "unit/fake_rig.h"
 
 #define STEPS     3u
 #define SEEDS     25u
@@ -171,8 +171,7 @@ static bool shows(struct cuda_job *job, const struct place *place, bool *refused
 
 static void a_wait_that_is_missing_is_seen(void **state) {
   (void)state;
-  const char *sanitizer = getenv("MEMRUN_SANITIZE");
-  if (sanitizer != NULL && strcmp(sanitizer, "thread") == 0) {
+  if (rig_under_thread_sanitizer()) {
     skip(); /* it would end the process at the race that is made here */
   }
   struct cuda_job job;

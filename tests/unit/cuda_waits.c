@@ -16,6 +16,7 @@
 
 #include "runtime/runtime.h"
 #include "unit/cuda_job.h"
+#include "unit/fake_rig.h"
 
 #define STEPS      2u
 #define SEEDS      6u /* tried for a wait before it is taken not to show */
@@ -124,8 +125,7 @@ static bool shows(struct cuda_job *job, const struct place *place) {
 
 static void a_wait_that_is_missing_is_seen(void **state) {
   (void)state;
-  const char *sanitizer = getenv("MEMRUN_SANITIZE");
-  if (sanitizer != NULL && strcmp(sanitizer, "thread") == 0) {
+  if (rig_under_thread_sanitizer()) {
     skip(); /* it would end the process at the race that is made here */
   }
   static struct census census;

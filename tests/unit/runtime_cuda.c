@@ -16,6 +16,7 @@
 #include "tests/fake/fake.h"
 #include "unit/device_found.h"
 #include "unit/device_job.h"
+#include "unit/fake_rig.h"
 
 static const struct world_shape shape = {5, 300 * 1000 + 7};
 
@@ -149,11 +150,10 @@ static bool run_without(uint32_t nth, uint64_t seed, bool *right_out) {
  * and some copies have what they want in any case. */
 static void missing_waits_are_seen(void **unused) {
   (void)unused;
-  const char *sanitizer = getenv("MEMRUN_SANITIZE");
-  if (sanitizer != NULL && strcmp(sanitizer, "thread") == 0) {
+  if (rig_under_thread_sanitizer()) {
     skip(); /* it would report the very races that this makes */
   }
-  uint32_t every = sanitizer == NULL ? 1 : 10;
+  uint32_t every = getenv("MEMRUN_SANITIZE") == NULL ? 1 : 10;
   uint32_t seen = 0;
   uint32_t tried = 0;
   bool right = true;
