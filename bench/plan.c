@@ -133,9 +133,9 @@ static void print_job(const struct job *job, const char *filter) {
   options.clip = job->clip;
   options.vocab = job->preset == NULL ? 50257 : 0;
   options.run.threads = 2;
-  struct mr_graph *graph = NULL;
-  struct trainer_info info;
-  MR_ASSERT(trainer_graph_create(&options, &graph, &info) == MR_OK);
+  struct trainer *trainer = NULL;
+  MR_ASSERT(trainer_prepare(&options, &trainer) == MR_OK);
+  const struct mr_graph *graph = trainer_get_graph(trainer);
   struct row first = {.machine = &machines[0], .mode = &modes[0]};
   struct mr_plan *whole = plan_for(graph, &first);
   uint64_t footprint_bytes = whole->footprint_bytes;
@@ -152,7 +152,7 @@ static void print_job(const struct job *job, const char *filter) {
       }
     }
   }
-  mr_graph_destroy(graph);
+  trainer_destroy(trainer);
 }
 
 int main(int argc, char **argv) {

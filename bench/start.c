@@ -41,28 +41,27 @@ struct phases {
 
 static mr_status measure(const struct trainer_options *options, struct phases *phases,
                          uint32_t round) {
-  struct mr_graph *graph = NULL;
+  struct trainer *trainer = NULL;
   struct mr_plan *plan = NULL;
   struct mr_run *run = NULL;
-  struct trainer_info info;
   double start = bench_seconds(false);
-  mr_status status = trainer_graph_create(options, &graph, &info);
+  mr_status status = trainer_prepare(options, &trainer);
   phases->graph[round] = bench_seconds(false) - start;
   if (status == MR_OK) {
     start = bench_seconds(false);
-    status = mr_plan_create(graph, &options->run, &plan);
+    status = mr_plan_create(trainer_get_graph(trainer), &options->run, &plan);
     phases->plan[round] = bench_seconds(false) - start;
   }
   if (status == MR_OK) {
     filling_seconds = 0;
     start = bench_seconds(false);
-    status = mr_run_create(graph, &options->run, &run);
+    status = mr_run_create(trainer_get_graph(trainer), &options->run, &run);
     phases->fill[round] = filling_seconds;
     phases->run[round] = bench_seconds(false) - start - filling_seconds;
   }
   mr_run_destroy(run);
   mr_plan_destroy(plan);
-  mr_graph_destroy(graph);
+  trainer_destroy(trainer);
   return status;
 }
 

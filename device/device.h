@@ -159,6 +159,9 @@ struct mr_device_ops {
   mr_status (*enter)(struct mr_device *device);
   mr_status (*pin)(struct mr_device *device, void *data, uint64_t bytes, const char *what);
   void (*unpin)(struct mr_device *device, void *data);
+  /* Bytes of the device's memory that anybody has now but this device itself: contexts, libraries,
+   * other processes. */
+  mr_status (*outside)(struct mr_device *device, uint64_t *bytes_out);
   /* Waits for all streams; false where a fault of the device leaves unknown what still runs. */
   bool (*settle)(struct mr_device *device);
 

@@ -115,8 +115,7 @@ uint64_t mr_budget_available_bytes(void) {
 /* Libraries load kernels and take workspaces when they are first used. */
 #define LIBRARY_BYTES (256ull << 20)
 
-static mr_status resolve_accelerator(struct mr_settings *settings,
-                                     const struct mr_options *options) {
+static void resolve_accelerator(struct mr_settings *settings, const struct mr_options *options) {
   const struct mr_accelerator *accelerator = &settings->accelerator;
   uint64_t in_use = accelerator->memory_bytes - accelerator->free_bytes;
   uint64_t device = mr_min_u64(options->device_bytes, accelerator->memory_bytes);
@@ -125,19 +124,16 @@ static mr_status resolve_accelerator(struct mr_settings *settings,
     uint64_t left = LIBRARY_BYTES + accelerator->memory_bytes / 64;
     device = accelerator->memory_bytes > left ? accelerator->memory_bytes - left : 0;
   }
-  if (device <= in_use) {
-    mr_log(MR_LOG_ERROR,
-           "device %s: %s are in use by its context, libraries and others, and the budget is %s",
-           settings->device->name, mr_size_format(in_use, &text[0]),
-           mr_size_format(device, &text[1]));
-    return MR_DOES_NOT_FIT;
-  }
   mr_log(MR_LOG_INFO, "device %s: %s are in use already and count against the budget of %s",
          settings->device->name, mr_size_format(in_use, &text[0]),
          mr_size_format(device, &text[1]));
   uint64_t available = mr_budget_available_bytes();
   available = available > MR_DRIVER_BYTES ? available - MR_DRIVER_BYTES : 0;
-  settings->budget_bytes[MR_TIER_DEVICE] = device - in_use;
+  /* Nothing fits a byte, and a refusal says what would do. */
+  uint64_t own_bytes = device > in_use ? device - in_use : 1;
+  settings->outside_bytes = in_use;
+  settings->short_bytes = own_bytes + in_use - device;
+  settings->budget_bytes[MR_TIER_DEVICE] = own_bytes;
   settings->budget_bytes[MR_TIER_HOST] =
       settings->host ? mr_min_u64(options->host_bytes, available) : 0;
   if (options->host_bytes != MR_BUDGET_AUTO &&
@@ -145,7 +141,6 @@ static mr_status resolve_accelerator(struct mr_settings *settings,
     mr_log(MR_LOG_WARN, "only %s of memory are available for the host budget",
            mr_size_format(available, &text[0]));
   }
-  return MR_OK;
 }
 
 static void resolve_memory(struct mr_settings *settings, const struct mr_options *options) {
@@ -212,14 +207,13 @@ mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_option
     resolve_described(settings, options);
     return MR_OK;
   }
-  mr_status status = MR_OK;
   if (settings->device->streams != NULL) {
-    status = resolve_accelerator(settings, options);
+    resolve_accelerator(settings, options);
   } else {
     resolve_memory(settings, options);
   }
-  if (status != MR_OK || settings->nvme_count == 0) {
-    return status;
+  if (settings->nvme_count == 0) {
+    return MR_OK;
   }
   return mr_store_available(settings->nvme, settings->nvme_count,
                             &settings->budget_bytes[MR_TIER_NVME]);

@@ -73,7 +73,11 @@ static mr_status put_tiers(const struct mr_plan *plan, const struct mr_plan_summ
     put(tiers, tier_names[t], tier, &status);
     if (summary->fits) {
       put(tier, "peak_op", json_string(program->ops[holdings[t].op].name), &status);
-      put(tier, "holds", holding_json(&holdings[t]), &status);
+      json_t *holds = holding_json(&holdings[t]);
+      put(tier, "holds", holds, &status);
+      if (t == MR_TIER_DEVICE && summary->outside_bytes > 0) {
+        put(holds, "outside", json_integer((json_int_t)summary->outside_bytes), &status);
+      }
     }
   }
   return status;
@@ -163,8 +167,9 @@ static mr_status put_gains(const struct mr_plan *plan, const struct mr_interview
     put(faster, mr_link_names[link], gain_json(plan, &interview->faster[link]), &status);
   }
   bool known = interview->smallest_device_bytes != UINT64_MAX;
-  put(root, "smallest_device_bytes",
-      known ? json_integer((json_int_t)interview->smallest_device_bytes) : json_null(), &status);
+  uint64_t smallest = known ? interview->smallest_device_bytes + plan->settings.outside_bytes : 0;
+  put(root, "smallest_device_bytes", known ? json_integer((json_int_t)smallest) : json_null(),
+      &status);
   return status;
 }
 

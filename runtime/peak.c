@@ -4,6 +4,11 @@
  * that the device has brought somewhere, small tensors that an op has been given, host pages that a
  * copy has filled, extents that a transfer has written, and all that rests in a home. A tier gives
  * nothing back before the plan changes, so these counts are peaks.
+ *
+ * Of an accelerator others than the run have a part, which grows when libraries load more code or
+ * another process comes. That is no count but a measurement of the driver's, made between steps. It
+ * is in the budget as far as it was there when the plan was made; what comes on top is told,
+ * because nothing of it can be given back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +90,40 @@ static void raise(_Atomic uint64_t *peak, uint64_t bytes) {
   }
 }
 
+static void tell_overrun(const struct mr_run *run, uint64_t own_bytes) {
+  uint64_t budget[MR_TIER_COUNT];
+  struct mr_size_text text[5];
+  mr_settings_tell_budgets(&run->plan->settings, budget);
+  uint64_t sum = own_bytes + run->taken.outside_bytes;
+  mr_log(MR_LOG_WARN,
+         "device %s: after step %llu its context, libraries and others have %s of it, %s when the "
+         "run was planned; with the run's %s that is %s of a budget of %s: a lower --device-mem "
+         "leaves them more",
+         run->device_ops->name, (unsigned long long)run->step_index,
+         mr_size_format(run->taken.outside_bytes, &text[0]),
+         mr_size_format(run->plan->settings.outside_bytes, &text[1]),
+         mr_size_format(own_bytes, &text[2]), mr_size_format(sum, &text[3]),
+         mr_size_format(budget[MR_TIER_DEVICE], &text[4]));
+}
+
+mr_status mr_taken_look(struct mr_run *run) {
+  if (run->device_ops->outside == NULL) {
+    return MR_OK;
+  }
+  mr_status status = run->device_ops->outside(run->device, &run->taken.outside_bytes);
+  if (status != MR_OK) {
+    return status;
+  }
+  const struct mr_settings *settings = &run->plan->settings;
+  uint64_t own_bytes = mr_plan_need_bytes(run->layout, MR_TIER_DEVICE);
+  uint64_t room_bytes = settings->budget_bytes[MR_TIER_DEVICE] + settings->outside_bytes;
+  if (own_bytes + run->taken.outside_bytes > room_bytes && !run->taken.overrun_told) {
+    tell_overrun(run, own_bytes);
+    run->taken.overrun_told = true;
+  }
+  return MR_OK;
+}
+
 void mr_taken_tell(struct mr_run *run) {
   uint64_t page_bytes = run->layout->page_bytes;
   const uint64_t now_bytes[MR_TIER_COUNT] = {
@@ -95,8 +134,10 @@ void mr_taken_tell(struct mr_run *run) {
   };
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     uint64_t need_bytes = mr_plan_need_bytes(run->layout, tier);
+    uint64_t of_device = tier == MR_TIER_DEVICE;
     MR_ASSERT(now_bytes[tier] <= need_bytes);
-    raise(&run->peak_bytes[tier], now_bytes[tier]);
-    raise(&run->planned_peak_bytes[tier], need_bytes);
+    raise(&run->peak_bytes[tier], now_bytes[tier] + of_device * run->taken.outside_bytes);
+    raise(&run->planned_peak_bytes[tier],
+          need_bytes + of_device * run->plan->settings.outside_bytes);
   }
 }

@@ -47,6 +47,9 @@ static mr_status start(struct mr_run *run) {
     status = mr_tiers_init(run, NULL);
   }
   if (status == MR_OK) {
+    status = mr_taken_look(run);
+  }
+  if (status == MR_OK) {
     mr_taken_tell(run);
     atomic_store(&run->forecast_ns, (uint64_t)(run->layout->step_seconds * 1e9));
   }

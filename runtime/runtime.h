@@ -102,8 +102,10 @@
 struct mr_settings {
   const struct mr_device_ops *device;
   struct mr_accelerator accelerator;    /* where the device is one; before the run takes its own */
-  uint64_t budget_bytes[MR_TIER_COUNT]; /* 0: not used */
-  bool budget_open[MR_TIER_COUNT];      /* not given: taken from what there is */
+  uint64_t budget_bytes[MR_TIER_COUNT]; /* of the run itself; 0: not used */
+  uint64_t outside_bytes; /* what others have of the accelerator, beside the device's budget */
+  uint64_t short_bytes;   /* by how much what was given is less than both */
+  bool budget_open[MR_TIER_COUNT]; /* not given: taken from what there is */
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
   uint32_t nvme_count;
   bool host;
@@ -162,6 +164,10 @@ struct mr_plan {
   struct mr_store_rates nvme; /* that the forecast is made with */
 };
 
+/* The budgets as users know them: the device's with what others have of it. */
+void mr_settings_tell_budgets(const struct mr_settings *settings,
+                              uint64_t bytes_out[MR_TIER_COUNT]);
+
 /* Logs the one line of a plan that does not fit. */
 void mr_plan_log_refusal(const struct mr_plan *plan);
 
@@ -218,6 +224,8 @@ struct mr_taken {
   uint8_t *extent_seen;    /* for each extent; the NVMe write queue's thread */
   _Atomic uint64_t host_page_count;
   _Atomic uint64_t nvme_bytes;
+  uint64_t outside_bytes; /* others' of the accelerator, when it was looked at last */
+  bool overrun_told;
 };
 
 /* What the queue of the host gets from compute for one of its ops, beside its small inputs. */
@@ -331,6 +339,9 @@ void mr_taken_fini(struct mr_run *run);
 void mr_taken_count_op(struct mr_run *run, mr_op_id op);
 void mr_taken_count_slot(struct mr_run *run, uint32_t slot);
 void mr_taken_count_extent(struct mr_run *run, uint32_t extent);
+/* Looks at what others have of the accelerator now, and tells once where that and the run's own
+ * exceed the device's budget. The thread that steps; the device's failure. */
+MR_CHECK_RESULT mr_status mr_taken_look(struct mr_run *run);
 /* Brings the run's peaks up to now; the thread that steps. */
 void mr_taken_tell(struct mr_run *run);
 

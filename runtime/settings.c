@@ -223,6 +223,14 @@ mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options
   return status;
 }
 
+void mr_settings_tell_budgets(const struct mr_settings *settings,
+                              uint64_t bytes_out[MR_TIER_COUNT]) {
+  memcpy(bytes_out, settings->budget_bytes, sizeof settings->budget_bytes);
+  if (bytes_out[MR_TIER_DEVICE] != UINT64_MAX) {
+    bytes_out[MR_TIER_DEVICE] += settings->outside_bytes - settings->short_bytes;
+  }
+}
+
 void mr_settings_fini(struct mr_settings *settings) {
   for (uint32_t i = 0; i < settings->nvme_count; i++) {
     free((void *)(uintptr_t)settings->nvme[i].path);

@@ -135,7 +135,7 @@ static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) 
     report->peak_bytes[tier] = atomic_load(&run->peak_bytes[tier]);
     report->planned_peak_bytes[tier] = atomic_load(&run->planned_peak_bytes[tier]);
   }
-  memcpy(report->budget_bytes, run->plan->settings.budget_bytes, sizeof report->budget_bytes);
+  mr_settings_tell_budgets(&run->plan->settings, report->budget_bytes);
   report->resident_peak_bytes = mr_resident_peak_bytes();
 }
 
@@ -297,6 +297,9 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
   enum mr_round train = whole ? MR_ROUND_TRAIN : MR_ROUND_FRESH;
   status = run_round(run, mode == MR_STEP_TRAIN ? train : MR_ROUND_EVALUATE, &account);
   atomic_store(&run->in_step, false);
+  if (status == MR_OK) {
+    status = mr_taken_look(run);
+  }
   if (status != MR_OK) {
     mr_run_fail(run, status);
     return mr_run_status(run);

@@ -51,13 +51,19 @@ uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier) 
   return need_bytes[tier];
 }
 
+/* Of the device as a whole; UINT64_MAX: none would do. */
+static uint64_t smallest_device_bytes(const struct mr_plan *plan) {
+  uint64_t own_bytes = plan->layout->smallest_device_bytes;
+  return own_bytes == UINT64_MAX ? own_bytes : own_bytes + plan->settings.outside_bytes;
+}
+
 void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan_summary summary = {
       .size_bytes = sizeof summary,
       .fits = layout->fits,
       .footprint_bytes = plan->footprint_bytes,
-      .smallest_device_bytes = layout->smallest_device_bytes,
+      .smallest_device_bytes = smallest_device_bytes(plan),
       .largest_op_bytes = layout->largest_op_bytes,
       .predicted_seconds = layout->step_seconds,
       .compute_seconds = layout->compute_seconds,
@@ -68,19 +74,21 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .host_op_count = plan->layout->host_op_count,
       .host_seconds = layout->host_seconds,
       .host_bytes_per_second = plan->problem.host_bytes_per_second,
+      .outside_bytes = plan->settings.outside_bytes,
   };
   MR_ASSERT(layout->largest_op < layout->program->op_count);
   summary.largest_op = layout->program->ops[layout->largest_op].name;
-  memcpy(summary.budget_bytes, plan->settings.budget_bytes, sizeof summary.budget_bytes);
+  mr_settings_tell_budgets(&plan->settings, summary.budget_bytes);
   memcpy(summary.link_seconds, layout->link_seconds, sizeof summary.link_seconds);
   memcpy(summary.moved_bytes, layout->moved_bytes, sizeof summary.moved_bytes);
   if (layout->fits) {
     for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
       summary.need_bytes[tier] = mr_plan_need_bytes(layout, tier);
     }
+    summary.need_bytes[MR_TIER_DEVICE] += summary.outside_bytes;
     sum_gaps(plan, &summary);
   } else {
-    summary.need_bytes[MR_TIER_DEVICE] = layout->smallest_device_bytes;
+    summary.need_bytes[MR_TIER_DEVICE] = summary.smallest_device_bytes;
   }
   summary.bound_by =
       mr_bound_name(layout->compute_seconds, layout->host_seconds, layout->link_seconds);
@@ -127,17 +135,25 @@ static void list_operands(const struct mr_graph *program, const struct mr_op *op
 
 void mr_plan_log_refusal(const struct mr_plan *plan) {
   const struct mr_program_plan *layout = plan->layout;
-  const uint64_t *budget = plan->settings.budget_bytes;
+  uint64_t budget[MR_TIER_COUNT];
+  uint64_t smallest = smallest_device_bytes(plan);
+  uint64_t outside = plan->settings.outside_bytes;
   const struct mr_op *op = &layout->program->ops[layout->largest_op];
-  struct mr_size_text text[5];
+  struct mr_size_text text[6];
   char operands[512];
+  char others[96] = "";
   list_operands(layout->program, op, operands, sizeof operands);
   const char *needs = mr_size_format(layout->largest_op_bytes, &text[0]);
-  const char *least = mr_size_format(layout->smallest_device_bytes, &text[1]);
+  const char *least = mr_size_format(smallest, &text[1]);
+  mr_settings_tell_budgets(&plan->settings, budget);
+  if (outside > 0) {
+    snprintf(others, sizeof others, " with the %s that its context, libraries and others have",
+             mr_size_format(outside, &text[5]));
+  }
   mr_log(MR_LOG_ERROR,
          "does not fit: op %s needs %s on the device at once (%s); the smallest device budget that "
-         "would do is %s (%llu bytes); given are %s device, %s host, %s nvme%s%s",
-         op->name, needs, operands, least, (unsigned long long)layout->smallest_device_bytes,
+         "would do is %s (%llu bytes)%s; given are %s device, %s host, %s nvme%s%s",
+         op->name, needs, operands, least, (unsigned long long)smallest, others,
          mr_size_format(budget[MR_TIER_DEVICE], &text[2]),
          mr_size_format(budget[MR_TIER_HOST], &text[3]),
          mr_size_format(budget[MR_TIER_NVME], &text[4]),
@@ -206,7 +222,8 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       "compute_seconds", summary.compute_seconds, "host_seconds", summary.host_seconds, "bound_by",
       summary.bound_by);
   json_t *more = json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary), "gaps_bytes",
+      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary),
+      "gaps_bytes",
       json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)summary.kept_bytes, "host",
                 (json_int_t)summary.host_bytes, "nvme", (json_int_t)summary.nvme_bytes,
                 "recomputed", (json_int_t)summary.recomputed_bytes),
@@ -214,7 +231,8 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       (json_int_t)summary.recomputed_op_count, "deferred_ops",
       (json_int_t)summary.deferred_op_count, "host_ops", (json_int_t)summary.host_op_count,
       "page_bytes", (json_int_t)layout->page_bytes, "ops", (json_int_t)layout->program->op_count,
-      "tensors", (json_int_t)layout->program->tensor_count);
+      "tensors", (json_int_t)layout->program->tensor_count, "outside_bytes",
+      (json_int_t)summary.outside_bytes);
   if (root == NULL || more == NULL || json_object_update(root, more) != 0) {
     json_decref(root);
     root = NULL;

@@ -85,7 +85,8 @@ static mr_status print_machine(const struct mr_settings *settings, const struct 
   if (status != MR_OK) {
     return status;
   }
-  const uint64_t *budget_bytes = settings->budget_bytes;
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  mr_settings_tell_budgets(settings, budget_bytes);
   json_t *root = json_pack(
       "{s:s, s:s, s:[o, o], s:{s:I, s:I, s:I}, s:o, s:o, s:f, s:f, s:o}", "machine",
       profile->machine, "device", settings->device->name, "devices", cpu_of(settings), cuda,

@@ -77,7 +77,7 @@ static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind k
   pressure_profile_path(pressure, 0, &path);
   run.profile_path = path.text;
   run.reprofile = false;
-  mr_status status = mr_plan_create(pressure->graph, &run, &plan);
+  mr_status status = mr_plan_create(trainer_get_graph(pressure->trainer), &run, &plan);
   if (status == MR_OK) {
     *summary = (struct mr_plan_summary){.size_bytes = sizeof *summary};
     mr_plan_summarize(plan, summary);
@@ -317,7 +317,10 @@ static mr_status sweep(struct pressure *pressure, const struct pressure_point *p
   mr_status worst = MR_OK;
   mr_status status = pressure_profiles_init(pressure);
   if (status == MR_OK) {
-    status = trainer_graph_create(&pressure->cli->train, &pressure->graph, &pressure->info);
+    status = trainer_prepare(&pressure->cli->train, &pressure->trainer);
+  }
+  if (status == MR_OK) {
+    pressure->info = *trainer_get_info(pressure->trainer);
   }
   if (status == MR_OK) {
     status = measure(pressure, points, point_count, output, &worst);
@@ -367,6 +370,6 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
   status = sweep(&pressure, points, point_count, output);
   pressure_profiles_fini(&pressure);
   pressure_rows_fini(&pressure);
-  mr_graph_destroy(pressure.graph);
+  trainer_destroy(pressure.trainer);
   return status;
 }

@@ -127,8 +127,9 @@ static void print_verdict(struct output *output, const struct trainer_info *info
   }
 }
 
-static mr_status show(const struct cli *cli, struct output *output, const struct mr_graph *graph,
-                      const struct trainer_info *info, const struct mr_plan *plan) {
+static mr_status show(const struct cli *cli, struct output *output, const struct trainer *trainer,
+                      const struct mr_plan *plan) {
+  const struct trainer_info *info = trainer_get_info(trainer);
   struct mr_plan_summary summary = {.size_bytes = sizeof summary};
   mr_plan_summarize(plan, &summary);
   mr_status status = MR_OK;
@@ -147,7 +148,7 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
       if (summary.fits) {
         print_queues(output, &summary);
       }
-      print_largest(output, graph);
+      print_largest(output, trainer_get_graph(trainer));
     }
     status = output_failed(output);
   }
@@ -176,14 +177,13 @@ mr_status command_plan(struct cli *cli, struct output *output) {
     return MR_INVALID;
   }
   job_prepare(cli);
-  struct mr_graph *graph = NULL;
-  struct trainer_info info = {0};
-  mr_status status = trainer_graph_create(&cli->train, &graph, &info);
+  struct trainer *trainer = NULL;
+  mr_status status = trainer_prepare(&cli->train, &trainer);
   if (status != MR_OK) {
     return status;
   }
   struct mr_plan *plan = NULL;
-  status = mr_plan_create(graph, &cli->train.run, &plan);
+  status = mr_plan_create(trainer_get_graph(trainer), &cli->train.run, &plan);
   if (status == MR_OK) {
     struct mr_plan_summary summary = {.size_bytes = sizeof summary};
     mr_plan_summarize(plan, &summary);
@@ -192,7 +192,7 @@ mr_status command_plan(struct cli *cli, struct output *output) {
     }
   }
   if (status == MR_OK) {
-    status = show(cli, output, graph, &info, plan);
+    status = show(cli, output, trainer, plan);
   }
   if (status == MR_OK && cli->out_path != NULL) {
     status = mr_plan_save(plan, cli->out_path);
@@ -201,6 +201,6 @@ mr_status command_plan(struct cli *cli, struct output *output) {
     output_text(output, "\nchecked: the verifier found no fault in the plan\n");
   }
   mr_plan_destroy(plan);
-  mr_graph_destroy(graph);
+  trainer_destroy(trainer);
   return status;
 }

@@ -105,6 +105,11 @@ static void print_tiers(struct output *output, const struct mr_plan_summary *sum
     }
     output_text(output, "%s\n", line);
   }
+  if (summary->fits && summary->outside_bytes > 0) {
+    struct mr_size_text outside;
+    output_text(output, "of the device its context, libraries and others have %s\n",
+                mr_size_format(summary->outside_bytes, &outside));
+  }
   if (summary->fits) {
     output_text(output, "the device is fullest at %s; %llu ops use tensors on the host\n",
                 text_of(json_object_get(tiers, job_tier_names[MR_TIER_DEVICE]), "peak_op"),

@@ -119,8 +119,8 @@ struct pressure_path {
 
 struct pressure {
   struct cli *cli;
+  struct trainer *trainer; /* prepared, not run */
   struct trainer_info info;
-  struct mr_graph *graph;
   char profiles[PRESSURE_FOLDER_BYTES]; /* a folder; "": none yet */
   uint64_t footprint_bytes;
   uint64_t smallest_bytes[PRESSURE_KIND_COUNT];

@@ -154,9 +154,3 @@ void step_destroy(struct step *step) {
   free(step->targets);
   free(step);
 }
-
-struct mr_graph *step_take_graph(struct step *step) {
-  struct mr_graph *graph = step->graph;
-  step->graph = NULL;
-  return graph;
-}

@@ -36,7 +36,4 @@ struct step {
 MR_CHECK_RESULT mr_status step_create(const struct step_options *options, struct step **step_out);
 void step_destroy(struct step *step);
 
-/* Hands the graph to the caller, who destroys it. */
-struct mr_graph *step_take_graph(struct step *step);
-
 #endif

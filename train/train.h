@@ -91,10 +91,13 @@ struct trainer_info {
   const char *gemm; /* the GEMM library and version */
 };
 
-/* The graph of the job alone, for planning without running; nothing is allocated but the graph. */
-MR_CHECK_RESULT mr_status trainer_graph_create(const struct trainer_options *options,
-                                               struct mr_graph **graph_out,
-                                               struct trainer_info *info_out);
+/*
+ * Everything of a job that needs neither tiers nor a plan, for planning without running: the graph
+ * and its kernels, which are loaded, so that what they take of a device is seen by who plans. Bad
+ * options are refused here.
+ */
+MR_CHECK_RESULT mr_status trainer_prepare(const struct trainer_options *options,
+                                          struct trainer **trainer_out);
 
 /*
  * Builds, plans, allocates, loads or draws the weights. Bad options, files that are not what they
@@ -105,6 +108,9 @@ MR_CHECK_RESULT mr_status trainer_create(const struct trainer_options *options,
 void trainer_destroy(struct trainer *trainer);
 
 const struct trainer_info *trainer_get_info(const struct trainer *trainer);
+/* The trainer's; plans of it are destroyed before the trainer. */
+const struct mr_graph *trainer_get_graph(const struct trainer *trainer);
+/* NULL where the trainer was only prepared. */
 struct mr_run *trainer_get_run(struct trainer *trainer);
 
 struct trainer_step {

@@ -121,8 +121,7 @@ static mr_status allocate_buffers(struct trainer *trainer) {
   return whole ? MR_OK : MR_NO_MEMORY;
 }
 
-/* The graph and the data: everything that needs neither tiers nor a plan. */
-static mr_status prepare(const struct trainer_options *options, struct trainer **trainer_out) {
+mr_status trainer_prepare(const struct trainer_options *options, struct trainer **trainer_out) {
   mr_status status = options_check(options);
   if (status != MR_OK) {
     return status;
@@ -146,18 +145,6 @@ static mr_status prepare(const struct trainer_options *options, struct trainer *
   }
   *trainer_out = trainer;
   return MR_OK;
-}
-
-mr_status trainer_graph_create(const struct trainer_options *options, struct mr_graph **graph_out,
-                               struct trainer_info *info_out) {
-  struct trainer *trainer = NULL;
-  mr_status status = prepare(options, &trainer);
-  if (status == MR_OK) {
-    *graph_out = step_take_graph(trainer->step);
-    *info_out = trainer->info;
-    trainer_destroy(trainer);
-  }
-  return status;
 }
 
 /* A piece of a parameter, drawn by several threads: each number follows from its place alone. */
@@ -260,7 +247,7 @@ static mr_status start(struct trainer *trainer, const struct checkpoint *checkpo
 
 mr_status trainer_create(const struct trainer_options *options, struct trainer **trainer_out) {
   struct trainer *trainer = NULL;
-  mr_status status = prepare(options, &trainer);
+  mr_status status = trainer_prepare(options, &trainer);
   if (status != MR_OK) {
     return status;
   }
@@ -297,6 +284,10 @@ void trainer_destroy(struct trainer *trainer) {
 
 const struct trainer_info *trainer_get_info(const struct trainer *trainer) {
   return &trainer->info;
+}
+
+const struct mr_graph *trainer_get_graph(const struct trainer *trainer) {
+  return trainer->step->graph;
 }
 
 struct mr_run *trainer_get_run(struct trainer *trainer) {

@@ -287,6 +287,22 @@ static void cuda_unpin(struct mr_device *device, void *data) {
   mr_cuda_told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
 }
 
+static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
+  mr_status status = mr_cuda_enter(&device->cuda);
+  if (status != MR_OK) {
+    return status;
+  }
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  mr_cu_result result = device->cuda.memory_info(&free_bytes, &total_bytes);
+  if (result != MR_CU_SUCCESS) {
+    return mr_cuda_failed(&device->cuda, result, "cuMemGetInfo", "what is in use on the device");
+  }
+  uint64_t own_bytes = device->taken_count * device->page_bytes;
+  *bytes_out = total_bytes - free_bytes - mr_min_u64(own_bytes, total_bytes - free_bytes);
+  return MR_OK;
+}
+
 static bool cuda_settle(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
   return cuda->context_set(cuda->context) == MR_CU_SUCCESS &&
@@ -311,6 +327,7 @@ const struct mr_device_ops mr_device_cuda = {
     .enter = cuda_enter,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .outside = cuda_outside,
     .settle = cuda_settle,
     .bound_page_count = cuda_bound_page_count,
 };

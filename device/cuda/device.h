@@ -19,6 +19,7 @@ struct mr_device {
   mr_cu_memory *pages;  /* page_count + small_count */
   bool *taken;          /* for each page: it is there */
   uint32_t bound_count; /* of the ranges' pages that have ever been there */
+  uint32_t taken_count; /* of all pages, that are there */
   uint64_t *range_places;
   uint32_t range_count;
   uint64_t place_count;

@@ -102,6 +102,7 @@ mr_status mr_cuda_page_take(struct mr_device *device, uint32_t page) {
         device->page_count + device->small_count, (unsigned long long)device->page_bytes);
   }
   device->taken[page] = true;
+  device->taken_count++;
   device->bound_count += page < device->page_count;
   return MR_OK;
 }
@@ -171,5 +172,6 @@ void mr_cuda_page_drop(struct mr_device *device, uint32_t page) {
   if (device->taken[page]) {
     mr_cuda_told(cuda, cuda->memory_release(device->pages[page]), "cuMemRelease");
     device->taken[page] = false;
+    device->taken_count--;
   }
 }

@@ -148,6 +148,9 @@ struct mr_plan_summary {
    * that all ops run on the device. */
   double host_seconds;
   double host_bytes_per_second;
+  /* Of a device with memory of its own: what its context, libraries, kernels and others have there.
+   * It counts in the device's budget, need and smallest budget. */
+  uint64_t outside_bytes;
 };
 
 struct mr_plan;
@@ -197,11 +200,14 @@ struct mr_step_report {
   uint64_t moved_bytes[MR_LINK_COUNT];
   double link_busy_seconds[MR_LINK_COUNT];
   double compute_busy_seconds;
-  double stall_seconds;               /* the compute queue waited for data */
-  uint64_t peak_bytes[MR_TIER_COUNT]; /* counted where memory is taken, never read from the plan */
+  double stall_seconds; /* the compute queue waited for data */
+  /* Counted where memory is taken, never read from the plan; of a device with memory of its own
+   * also what others than the run have there, measured after each step. */
+  uint64_t peak_bytes[MR_TIER_COUNT];
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t resident_peak_bytes; /* of the whole process */
-  /* What peak_bytes is to the page once a training step's write-backs are over: mr_run_sync. */
+  /* What peak_bytes is to the page once a training step's write-backs are over (mr_run_sync), where
+   * others than the run have what they had of the device when it was planned. */
   uint64_t planned_peak_bytes[MR_TIER_COUNT];
   /* The forecast against the steps under it, the first of a plan aside. */
   double median_seconds; /* of the last 63 training steps at most; 0: none yet */

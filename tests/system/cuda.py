@@ -26,11 +26,28 @@ class Cuda(harness.Case):
         """Options that leave the device the least it can do with, and the rest to files."""
         options = [*job, "--offload", "nvme", "--nvme", harness.scratch / "nvme",
                    "--host-mem", "64KiB"]
-        used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
-        plan = run("plan", *MODEL, *options, "--device-mem", used + 4096)
-        self.assertIn(plan.status, (0, harness.DOES_NOT_FIT), str(plan))
+        return options + ["--device-mem", self.smallest(*options)]
+
+    def smallest(self, *options):
+        plan = run("plan", *MODEL, *options, "--device-mem", 65536)
+        self.assert_status(plan, harness.DOES_NOT_FIT)
         smallest = plan.events("plan")[0]["smallest_device_bytes"]
-        return options + ["--device-mem", used + smallest]
+        self.assertIn("--device-mem %d" % smallest, plan.err)
+        return smallest + (SLACK if cuda_device.REAL else 0)
+
+    def test_a_plan_counts_what_a_run_has(self):
+        """The context and the kernels are loaded while a plan is made, as they are in a run."""
+        job = [*MODEL, "--steps", "1", *self.tight()]
+        planned = run("plan", *job).events("plan")[0]
+        done = run("train", *job).events("done")[0]
+        slack = SLACK if cuda_device.REAL else 0
+        self.assertAlmostEqual(done["plan"]["need_bytes"]["device"],
+                               planned["need_bytes"]["device"], delta=slack)
+        self.assertGreater(planned["outside_bytes"], 0)
+        self.assertGreater(done["peak_bytes"]["device"], planned["outside_bytes"])
+        self.assertLessEqual(done["peak_bytes"]["device"], done["budget_bytes"]["device"] + slack)
+        if not cuda_device.REAL:
+            self.assertEqual(done["peak_bytes"]["device"], planned["need_bytes"]["device"])
 
     def losses(self, outcome):
         self.assert_status(outcome, 0)
@@ -67,10 +84,7 @@ class Cuda(harness.Case):
         """A profile of a slow device beside a fast host: the plan has updates there."""
         path = harness.scratch / "profile.json"
         options = ["--profile", path, "--offload", "host", "--host-mem", "256MiB"]
-        used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
-        plan = run("plan", *MODEL, *options, "--device-mem", used + 4096)
-        self.assertIn(plan.status, (0, harness.DOES_NOT_FIT), str(plan))
-        device = used + plan.events("plan")[0]["smallest_device_bytes"]
+        device = self.smallest(*options)
         profile = json.loads(path.read_text())
         profile.update(ops=[], bytes_per_second=1e8, host_bytes_per_second=1e15)
         path.write_text(json.dumps(profile))

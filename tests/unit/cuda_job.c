@@ -28,12 +28,13 @@ void cuda_job_set(uint64_t seed, const char *faults) {
 static void choose_budget(struct cuda_job *job) {
   struct mr_plan *plan = NULL;
   struct mr_plan_summary summary;
-  job->options.device_bytes = job->idle.device_bytes + 4096;
+  job->options.device_bytes = 4096;
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
   mr_plan_summarize(plan, &summary);
   mr_plan_destroy(plan);
   assert_false(summary.fits);
-  job->options.device_bytes = job->idle.device_bytes + summary.smallest_device_bytes;
+  assert_true(summary.outside_bytes >= job->idle.device_bytes);
+  job->options.device_bytes = summary.smallest_device_bytes;
 }
 
 void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t steps,

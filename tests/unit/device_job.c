@@ -47,11 +47,11 @@ struct mr_plan_summary device_job_plan(const struct device_job *job) {
 }
 
 void device_job_tighten(struct device_job *job) {
-  job->options.device_bytes = device_used_bytes() + 4096;
+  job->options.device_bytes = 4096;
   struct mr_plan_summary summary = device_job_plan(job);
   assert_false(summary.fits);
-  job->options.device_bytes =
-      device_used_bytes() + summary.smallest_device_bytes + job->slack_bytes;
+  assert_true(summary.smallest_device_bytes > device_used_bytes());
+  job->options.device_bytes = summary.smallest_device_bytes + job->slack_bytes;
 }
 
 void device_job_run(struct device_job *job) {

@@ -219,14 +219,43 @@ static void faults_end_the_run(void **unused) {
   }
 }
 
+static char refusal[1024];
+
+static void keep_refusal(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  snprintf(refusal, sizeof refusal, "%s", line);
+}
+
+/* With what the device has in use already, or a byte less, no plan fits; the smallest budget that
+ * is told holds that too, and is enough to the byte. */
 static void a_budget_holds_the_context_too(void **unused) {
   (void)unused;
   struct device_job job;
+  struct mr_run *run = NULL;
   job_init(&job, 0);
-  job.options.device_bytes = device_used_bytes();
-  struct mr_plan *plan = NULL;
-  assert_int_equal(mr_plan_create(job.world.graph, &job.options, &plan), MR_DOES_NOT_FIT);
-  assert_null(plan);
+  uint64_t used = device_used_bytes();
+  uint64_t smallest = 0;
+  char told[64];
+  mr_log_configure(keep_refusal, NULL, MR_LOG_ERROR);
+  for (uint64_t less = 0; less < 2; less++) {
+    job.options.device_bytes = used - less;
+    struct mr_plan_summary summary = device_job_plan(&job);
+    assert_false(summary.fits);
+    assert_int_equal(summary.outside_bytes, used);
+    assert_int_equal(summary.budget_bytes[MR_TIER_DEVICE], used - less);
+    assert_true(summary.smallest_device_bytes > used);
+    assert_int_equal(summary.need_bytes[MR_TIER_DEVICE], summary.smallest_device_bytes);
+    smallest = summary.smallest_device_bytes;
+    assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_DOES_NOT_FIT);
+    snprintf(told, sizeof told, "(%llu bytes)", (unsigned long long)smallest);
+    assert_non_null(strstr(refusal, told));
+  }
+  job.options.device_bytes = smallest - 1;
+  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_DOES_NOT_FIT);
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  job.options.device_bytes = smallest;
+  device_job_run(&job);
   job_fini(&job);
 }
 

@@ -527,8 +527,7 @@ static void sliced_runs_verify(void **state) {
 static void default_job_needs_offload(void **state) {
   (void)state;
   struct trainer_options options;
-  struct trainer_info info;
-  struct mr_graph *graph = NULL;
+  struct trainer *trainer = NULL;
   struct mr_plan *plan = NULL;
   struct mr_nvme_path nvme = {.path = root, .limit_bytes = 4ull << 30};
   trainer_options_init(&options);
@@ -541,14 +540,14 @@ static void default_job_needs_offload(void **state) {
   assert_true(options.run.device_bytes == MR_BUDGET_AUTO);
   options.layers = 0;
   trainer_default_budgets(&options);
-  assert_int_equal(trainer_graph_create(&options, &graph, &info), MR_OK);
-  assert_int_equal(mr_plan_create(graph, &options.run, &plan), MR_OK);
+  assert_int_equal(trainer_prepare(&options, &trainer), MR_OK);
+  assert_int_equal(mr_plan_create(trainer_get_graph(trainer), &options.run, &plan), MR_OK);
   struct mr_plan_summary summary = {.size_bytes = sizeof summary};
   mr_plan_summarize(plan, &summary);
   assert_true(summary.fits);
   assert_true(summary.footprint_bytes >= 4 * (options.run.device_bytes + options.run.host_bytes));
   mr_plan_destroy(plan);
-  mr_graph_destroy(graph);
+  trainer_destroy(trainer);
 }
 
 #define TRAIN_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
