@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_compute [rounds] [threads] [auto|dnnl|openblas] [wall|cpu]: each kernel at the shapes of
- * three models, in turns with a large product by the library's own threads, whose rate is the
- * machine's. A step is the sum of its ops as often as the model runs them; its share is the rate of
- * all its products over the large product's.
+ * bench_compute [rounds] [threads] [auto|dnnl|openblas] [wall|cpu] [all|product]: each kernel at
+ * the shapes of three models, in turns with a large product by the library's own threads, whose
+ * rate is the machine's. A step is the sum of its ops as often as the model runs them; its share is
+ * what its products would take at the large product's rate beside each, over what it takes. With
+ * `product` only that rate, in GFLOP/s, on a line alone: for those who take turns with it.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@
 #include "train/kernels/gemm.h"
 #include "train/kernels/kernels.h"
 
-#define LARGE 2048u
+#define LARGE       2048u
+#define LARGE_FLOPS (2.0 * LARGE * LARGE * LARGE)
 
 static struct whole whole_open(const char *name) {
   struct whole w = {0};
@@ -65,6 +67,15 @@ static void tile_task(void *context, uint32_t task, uint32_t thread) {
   MR_ASSERT(ok);
 }
 
+static double large_rate(const struct bench *bench) {
+  double rate[BENCH_MAX_ROUNDS];
+  time_large(bench);
+  for (uint32_t r = 0; r < bench->rounds; r++) {
+    rate[r] = LARGE_FLOPS / time_large(bench) / 1e9;
+  }
+  return bench_median(rate, bench->rounds);
+}
+
 /* The large product in tiles of one size on our team. */
 static double time_tiles(const struct bench *bench, uint64_t rows, uint64_t columns) {
   struct tiles t = {.product = {.a = bench->a,
@@ -85,8 +96,6 @@ static double time_tiles(const struct bench *bench, uint64_t rows, uint64_t colu
   mr_team_run(bench->team, t.tiling.count, tile_task, &t);
   return bench_seconds(bench->cpu_clock) - start;
 }
-
-#define LARGE_FLOPS (2.0 * LARGE * LARGE * LARGE)
 
 static void print_tiles(const struct bench *bench) {
   static const uint16_t sizes[][2] = {{1024, 768}, {512, 768}, {512, 384}, {256, 768}, {256, 384},
@@ -128,9 +137,14 @@ struct step {
   double seconds, flops, other_seconds;
 };
 
+/* How often a step runs an op. */
+static double case_times(const struct op_case *op, const struct model *model) {
+  return op->per_step * (op->layered ? (double)model->layers : 1);
+}
+
 static void print_case(const struct op_case *op, const struct data *d, double seconds, double share,
                        struct step *step) {
-  double times = op->per_step * (op->layered ? (double)d->model.layers : 1);
+  double times = case_times(op, &d->model);
   printf("%-26s %9.3f", op->name, seconds * 1e3);
   if (op->flops != NULL) {
     printf(" %8.1f  %.3f\n", op->flops(d) / seconds / 1e9, share);
@@ -142,35 +156,51 @@ static void print_case(const struct op_case *op, const struct data *d, double se
   step->seconds += times * seconds;
 }
 
+/* What the rounds of a model measure: seconds and shares of each op, of the step and of the large
+ * product. */
+struct rounds {
+  double seconds[32][BENCH_MAX_ROUNDS], share[32][BENCH_MAX_ROUNDS];
+  double step_share[BENCH_MAX_ROUNDS], large_gflops[BENCH_MAX_ROUNDS];
+};
+
+static void run_round(const struct bench *bench, const struct data *data, uint32_t r,
+                      struct rounds *out) {
+  double step = 0, at_large_rate = 0, before = time_large(bench);
+  for (uint32_t i = 0; i < compute_case_count; i++) {
+    const struct op_case *op = &compute_cases[i];
+    double seconds = time_case(bench, op, data), after = time_large(bench);
+    double rate = LARGE_FLOPS * 2 / (before + after), times = case_times(op, &data->model);
+    double at_rate = op->flops == NULL ? 0 : op->flops(data) / rate;
+    if (i == 0) out->large_gflops[r] = rate / 1e9;
+    out->seconds[i][r] = seconds;
+    out->share[i][r] = at_rate / seconds;
+    step += times * seconds;
+    at_large_rate += times * at_rate;
+    before = after;
+  }
+  out->step_share[r] = at_large_rate / step;
+}
+
 static void print_model(const struct bench *bench, const struct model *model) {
-  static double seconds[32][BENCH_MAX_ROUNDS], share[32][BENCH_MAX_ROUNDS];
-  double large[BENCH_MAX_ROUNDS];
+  static struct rounds rounds;
   MR_ASSERT(compute_case_count <= 32);
   struct data data = compute_data(model, bench->threads, true);
   for (uint32_t i = 0; i < compute_case_count; i++) {
     time_case(bench, &compute_cases[i], &data);
   }
   for (uint32_t r = 0; r < bench->rounds; r++) {
-    double before = time_large(bench);
-    for (uint32_t i = 0; i < compute_case_count; i++) {
-      const struct op_case *op = &compute_cases[i];
-      seconds[i][r] = time_case(bench, op, &data);
-      double after = time_large(bench), rate = LARGE_FLOPS * 2 / (before + after);
-      if (i == 0) large[r] = rate / 1e9;
-      share[i][r] = op->flops == NULL ? 0 : op->flops(&data) / seconds[i][r] / rate;
-      before = after;
-    }
+    run_round(bench, &data, r, &rounds);
   }
-  double rate = bench_median(large, bench->rounds);
-  printf("\n%-32s ms  GFLOP/s  share of the large product's %.1f\n", model->name, rate);
+  printf("\n%-32s ms  GFLOP/s  share of the large product's %.1f\n", model->name,
+         bench_median(rounds.large_gflops, bench->rounds));
   struct step step = {0};
   for (uint32_t i = 0; i < compute_case_count; i++) {
-    print_case(&compute_cases[i], &data, bench_median(seconds[i], bench->rounds),
-               bench_median(share[i], bench->rounds), &step);
+    print_case(&compute_cases[i], &data, bench_median(rounds.seconds[i], bench->rounds),
+               bench_median(rounds.share[i], bench->rounds), &step);
   }
   printf("%-26s %9.3f %8.1f  %.3f; %.1f %% of the time outside linear ops\n", "step",
          step.seconds * 1e3, step.flops / step.seconds / 1e9,
-         step.flops / step.seconds / 1e9 / rate, 100 * step.other_seconds / step.seconds);
+         bench_median(rounds.step_share, bench->rounds), 100 * step.other_seconds / step.seconds);
   compute_data_free(&data);
 }
 
@@ -199,7 +229,25 @@ static void print_pages(const struct bench *bench) {
   compute_data_free(&huge);
 }
 
+static bool product_alone(int argc, char **argv) {
+  if (argc <= 5 || strcmp(argv[5], "all") == 0) return false;
+  if (strcmp(argv[5], "product") == 0) return true;
+  fprintf(stderr, "'%s' is no choice of ops: all or product\n", argv[5]);
+  exit(2);
+}
+
+static void print_all(const struct bench *bench) {
+  printf("%s; medians of %u rounds in turns, %u threads, %s time\n", kernel_gemm_name(),
+         bench->rounds, bench->threads, bench->cpu_clock ? "processor" : "wall");
+  print_tiles(bench);
+  for (uint32_t i = 0; i < MR_COUNT_OF(models); i++) {
+    print_model(bench, &models[i]);
+  }
+  print_pages(bench);
+}
+
 int main(int argc, char **argv) {
+  bool product = product_alone(argc, argv);
   struct bench bench = {.kernels = kernel_fast(),
                         .rounds = bench_argument(argc, argv, 1, 9, BENCH_MAX_ROUNDS),
                         .threads = bench_argument(argc, argv, 2, 2, 1024),
@@ -212,14 +260,12 @@ int main(int argc, char **argv) {
   bench.a = bench_floats((uint64_t)LARGE * LARGE, 1, true);
   bench.b = bench_floats((uint64_t)LARGE * LARGE, 1, true);
   bench.c = bench_floats((uint64_t)LARGE * LARGE, 0, true);
-  bench_print_head(argc, argv);
-  printf("%s; medians of %u rounds in turns, %u threads, %s time\n", kernel_gemm_name(),
-         bench.rounds, bench.threads, bench.cpu_clock ? "processor" : "wall");
-  print_tiles(&bench);
-  for (uint32_t i = 0; i < MR_COUNT_OF(models); i++) {
-    print_model(&bench, &models[i]);
+  if (product) {
+    printf("%.1f\n", large_rate(&bench));
+  } else {
+    bench_print_head(argc, argv);
+    print_all(&bench);
   }
-  print_pages(&bench);
   mr_team_destroy(bench.team);
   return 0;
 }

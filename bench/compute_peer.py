@@ -3,9 +3,10 @@
 """The compute figure: memrun's unconstrained step against PyTorch's, interleaved in rounds.
 
 Each round runs both programs for a few steps, memrun first in even rounds; the first two steps of
-a run are dropped. Prints a row for each shape: the medians, the median of the paired ratios
-(PyTorch / memrun: above 1 memrun is faster), and the rate that memrun's step reaches in
-floating-point operations, as a share of --gemm-gflops where that is given.
+a run are dropped. Directly before and after memrun's steps the machine's large product is timed
+by --gemm. Prints a row for each shape: the medians, the median of the paired ratios (PyTorch /
+memrun: above 1 memrun is faster), the rate that memrun's step reaches in floating-point
+operations, the rate of the large product, and the median of their paired ratios.
 
 PyTorch runs with what makes it fastest on the machine: --torch-env NAME=VALUE (repeatable).
 """
@@ -59,6 +60,12 @@ def run_memrun(command, shape, steps, threads):
     return [e["seconds"] for e in events if e.get("event") == "step"][2:]
 
 
+def gemm_rate(command, threads):
+    """GFLOP/s of the machine's large product."""
+    line = [command, "9", str(threads), "auto", "wall", "product"]
+    return float(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
 def run_torch(python, shape, steps, threads, env):
     here = os.path.dirname(os.path.abspath(__file__))
     line = [
@@ -76,54 +83,58 @@ def run_torch(python, shape, steps, threads, env):
     return [float(x.split()[0]) for x in out.splitlines()][2:]
 
 
+def run_round(a, shape, env, memrun_first):
+    """Seconds of memrun's and PyTorch's steps, and the large product's rate around memrun's."""
+
+    def ours():
+        before = gemm_rate(a.gemm, a.threads)
+        seconds = statistics.median(run_memrun([a.memrun], shape, a.steps, a.threads))
+        return seconds, (before + gemm_rate(a.gemm, a.threads)) / 2
+
+    def theirs():
+        return statistics.median(run_torch(a.python, shape, a.steps, a.threads, env))
+
+    if memrun_first:
+        (seconds, rate), peer = ours(), theirs()
+    else:
+        peer, (seconds, rate) = theirs(), ours()
+    return seconds, peer, rate
+
+
+def print_shape(a, name, env):
+    shape = SHAPES[name]
+    rounds = [run_round(a, shape, env, i % 2 == 0) for i in range(a.rounds)]
+    gflop = step_flops(shape) * 1e-9
+    columns = (
+        1e3 * statistics.median(r[0] for r in rounds),
+        1e3 * statistics.median(r[1] for r in rounds),
+        statistics.median(r[1] / r[0] for r in rounds),
+        statistics.median(gflop / r[0] for r in rounds),
+        statistics.median(r[2] for r in rounds),
+        statistics.median(gflop / r[0] / r[2] for r in rounds),
+    )
+    print("%-14s %12.0f %12.0f %8.2f %10.0f %10.0f %8.3f" % (name, *columns), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--memrun", default="build/release/tools/memrun")
+    parser.add_argument("--gemm", default="build/release/bench/bench_compute")
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--torch-env", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--gemm-gflops", type=float, default=0)
     parser.add_argument("--shape", action="append", choices=sorted(SHAPES))
     a = parser.parse_args()
     env = dict(x.split("=", 1) for x in a.torch_env)
     print("# python3 " + " ".join(sys.argv))
-    print(
-        "%-14s %12s %12s %8s %10s %s"
-        % ("shape", "memrun ms", "pytorch ms", "ratio", "GFLOP/s", "of GEMM rate")
-    )
+    head = ("shape", "memrun ms", "pytorch ms", "ratio", "GFLOP/s", "GEMM", "share")
+    print("%-14s %12s %12s %8s %10s %10s %8s" % head, flush=True)
     for name in a.shape or SHAPES:
-        shape = SHAPES[name]
-        ours, theirs, ratios = [], [], []
-        for i in range(a.rounds):
-            runs = [
-                lambda: ours.append(
-                    statistics.median(run_memrun([a.memrun], shape, a.steps, a.threads))
-                ),
-                lambda: theirs.append(
-                    statistics.median(run_torch(a.python, shape, a.steps, a.threads, env))
-                ),
-            ]
-            for r in runs if i % 2 == 0 else reversed(runs):
-                r()
-            ratios.append(theirs[-1] / ours[-1])
-        rate = step_flops(shape) / statistics.median(ours) * 1e-9
-        share = "%.3f" % (rate / a.gemm_gflops) if a.gemm_gflops else "-"
-        print(
-            "%-14s %12.0f %12.0f %8.2f %10.0f %s"
-            % (
-                name,
-                1e3 * statistics.median(ours),
-                1e3 * statistics.median(theirs),
-                statistics.median(ratios),
-                rate,
-                share,
-            ),
-            flush=True,
-        )
+        print_shape(a, name, env)
 
 
 if __name__ == "__main__":
