@@ -10,11 +10,11 @@ job is MODEL/MEMORY/TIER/RECOMPUTE (--only '4x256/*/nvme/*'). Then nothing is wr
 does not fit its part of the memory gets the smallest budget that does.
 
 Each model runs without budgets first, so that the profile knows its ops, as it does on a machine
-that has been used. Then each job: what the first plan forecast, what the last forecast was, the
-median of the steps since, how far the forecasts are off, how far the step is from a replay, a
+that has been used. Then each job: what the first plan forecast, the last forecast that four steps
+followed, their median, how far the forecasts are off, how far the step is from a replay, a
 simulation by what its own ops and links took (what is left is the simulation's fault, the rest the
 rates'), how often the plan was replaced, whether each tier's peak was the plan's to the byte, and
-how much of the processors others had. Wants a machine that does nothing else; takes about seven
+how much of the processors others had. Wants a machine that does nothing else; takes about twelve
 minutes.
 """
 
@@ -31,10 +31,10 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = {
     "4x256": (["--layers", "4", "--width", "256", "--heads", "4", "--batch", "4", "--seq", "256",
-               "--vocab", "1024"], 24),
+               "--vocab", "1024"], 60),
     "12x512": (["--layers", "12", "--width", "512", "--heads", "8", "--batch", "2", "--seq", "256",
-                "--vocab", "2048"], 12),
-    "gpt2": (["--preset", "gpt2", "--batch", "1", "--seq", "256"], 9),
+                "--vocab", "2048"], 24),
+    "gpt2": (["--preset", "gpt2", "--batch", "1", "--seq", "256"], 20),
 }
 # Part of the footprint, tier, recompute.
 JOBS = [(1.0, "none", "none"), (0.5, "host", "none"), (0.25, "host", "none"),

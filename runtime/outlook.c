@@ -85,7 +85,8 @@ void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) 
   look_at_load(outlook);
 }
 
-void mr_outlook_restart(struct mr_outlook *outlook) {
+void mr_outlook_restart(struct mr_outlook *outlook, const struct mr_judged_forecast *before) {
+  outlook->before = *before;
   outlook->step_count = 0;
   outlook->load_mark = (struct mr_load_mark){0};
 }
@@ -105,6 +106,15 @@ double mr_outlook_median_seconds(const struct mr_outlook *outlook) {
   memcpy(sorted, outlook->step_seconds, count * sizeof sorted[0]);
   qsort(sorted, count, sizeof sorted[0], compare_seconds);
   return (sorted[count / 2] + sorted[(count - 1) / 2]) / 2;
+}
+
+struct mr_judged_forecast mr_outlook_judge(const struct mr_outlook *outlook,
+                                           double predicted_seconds) {
+  if (outlook->step_count < MR_REVIEW_STEPS && outlook->before.step_count > 0) {
+    return outlook->before;
+  }
+  return (struct mr_judged_forecast){predicted_seconds, mr_outlook_median_seconds(outlook),
+                                     mr_min_u64(outlook->step_count, MR_OUTLOOK_STEPS)};
 }
 
 bool mr_outlook_disturbed(const struct mr_outlook *outlook) {
@@ -191,6 +201,16 @@ static void find_typical_op(const struct mr_run *run, const struct typical *typi
   *found_out = found;
 }
 
+static double mean_seconds(const struct typical *typical) {
+  return typical->count == 0 ? 0 : typical->sums.seconds / typical->count;
+}
+
+double mr_outlook_step_seconds(const struct mr_run *run) {
+  struct typical typical;
+  find_typical(&run->outlook, &typical);
+  return mean_seconds(&typical);
+}
+
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {
   const struct mr_outlook *outlook = &run->outlook;
   uint32_t op_count = run->layout->program->op_count;
@@ -203,7 +223,7 @@ double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_o
     }
     op_seconds_out[k] = typical.count == 0 ? 0 : sum / typical.count;
   }
-  return typical.count == 0 ? 0 : typical.sums.seconds / typical.count;
+  return mean_seconds(&typical);
 }
 
 /* What a run teaches. */

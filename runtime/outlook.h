@@ -25,6 +25,8 @@
 #define MR_OUTLOOK_STEPS 63u
 /* Steps of which everything is kept, to learn from. */
 #define MR_LESSON_STEPS 15u
+/* Steps that say something of a forecast. */
+#define MR_REVIEW_STEPS 4u
 
 /* What one step showed, or several together. */
 struct mr_lesson {
@@ -38,7 +40,15 @@ struct mr_lesson {
   struct mr_traffic_sums traffic;
 };
 
+/* A forecast beside the steps that it was of. */
+struct mr_judged_forecast {
+  double predicted_seconds;
+  double median_seconds; /* 0: none was measured */
+  uint64_t step_count;
+};
+
 struct mr_outlook {
+  struct mr_judged_forecast before; /* as mr_outlook_judge had it when this forecast was made */
   double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps since the forecast, a ring */
   uint64_t step_count;
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
@@ -58,8 +68,14 @@ struct mr_run;
 MR_CHECK_RESULT mr_status mr_outlook_init(struct mr_run *run);
 void mr_outlook_fini(struct mr_run *run);
 
-/* The steps so far belong to a forecast that is gone; what ops and links took stays. */
-void mr_outlook_restart(struct mr_outlook *outlook);
+/* The steps so far belong to a forecast that is gone, and judged as `before` says; what ops and
+ * links took stays. */
+void mr_outlook_restart(struct mr_outlook *outlook, const struct mr_judged_forecast *before);
+
+/* The last forecast that MR_REVIEW_STEPS steps were measured under, where there is one: one or two
+ * steps say little of a forecast. `predicted_seconds` is the present one. */
+struct mr_judged_forecast mr_outlook_judge(const struct mr_outlook *outlook,
+                                           double predicted_seconds);
 
 /* What an op took. */
 struct mr_op_sample {
@@ -79,8 +95,10 @@ double mr_outlook_median_seconds(const struct mr_outlook *outlook);
 /* True where others took so much of the machine that its speed cannot be learned from the steps. */
 bool mr_outlook_disturbed(const struct mr_outlook *outlook);
 
-/* What each op of the program took in typical steps, beside busy links or not, and what those steps
- * took; 0 where none was measured. */
+/* What typical steps took; 0 where none was measured. */
+double mr_outlook_step_seconds(const struct mr_run *run);
+
+/* The same, and what each op of the program took in them, beside busy links or not. */
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out);
 
 /* Whose rates are learned: this run's, whatever it found, or those of all runs on the machine,

@@ -15,9 +15,8 @@
 
 /* Steps of a plan that is replaced whatever it gains. */
 #define ALWAYS_STEPS 2u
-/* Steps that are measured before the forecast is looked at first. Each time twice as many are: what
- * a run says at its end was forecast before half of its steps at least. */
-#define REVIEW_STEPS 4u
+/* MR_REVIEW_STEPS are measured before the forecast is looked at first. Each time twice as many are:
+ * a run that goes on for long comes to rest. */
 /* A forecast that is nearer than this is left alone; one that is further off than the second calls
  * for another plan. */
 #define FORECAST_TOLERANCE 0.01
@@ -118,7 +117,7 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
  * the first forecast is to stand. */
 static double forecast_error(const struct mr_run *run) {
   const struct mr_outlook *outlook = &run->outlook;
-  uint64_t wanted = (uint64_t)REVIEW_STEPS << mr_min_u64(run->review_count, 32);
+  uint64_t wanted = (uint64_t)MR_REVIEW_STEPS << mr_min_u64(run->review_count, 32);
   if (outlook->step_count < wanted || mr_outlook_disturbed(outlook) ||
       run->plan->settings.replan == MR_REPLAN_NEVER) {
     return 0;
@@ -182,8 +181,9 @@ static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }
 
-/* Takes the plan where it promises enough; where it cannot be taken, the run goes on as it is. */
-static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan) {
+/* Takes the plan where it promises enough; where it cannot be taken, the run goes on as it is. What
+ * is told of both is `correction` times their simulation. */
+static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan, double correction) {
   double before_seconds = run->layout->step_seconds;
   double after_seconds = plan->layout->step_seconds;
   bool forced = run->plan->settings.replan == MR_REPLAN_ALWAYS;
@@ -196,22 +196,43 @@ static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan) {
   }
   run->replan_count++;
   run->replan_step = run->step_index + 1;
-  run->replan_before_seconds = before_seconds;
-  mr_log(MR_LOG_INFO,
-         "replanned before step %llu: forecast %.4f s, by the same rates %.4f s before",
-         (unsigned long long)run->replan_step, after_seconds, before_seconds);
+  run->replan_before_seconds = correction * before_seconds;
+  mr_log(
+      MR_LOG_INFO, "replanned before step %llu: forecast %.4f s, by the same rates %.4f s before",
+      (unsigned long long)run->replan_step, correction * after_seconds, run->replan_before_seconds);
   return MR_OK;
+}
+
+/*
+ * What steps took, over their simulation by the rates that they showed: what no rate holds, as
+ * caches, and the order in which things really come. It is of this job on this machine, and so part
+ * of the forecasts that follow, also of another plan's. A bound is never raised by it: another plan
+ * might do without.
+ */
+static void correct_forecast(struct mr_run *run, double correction) {
+  run->plan->layout->step_seconds *= correction;
+  run->plan->bound_seconds *= fmin(correction, 1);
+  mr_log(MR_LOG_DEBUG, "forecast again: %.6f s, %.3f times the simulation by the rates of now",
+         run->layout->step_seconds, correction);
 }
 
 /* Forecasts again and, `replan`, plans again. Only the settings are borrowed from the run's. */
 static mr_status look_again(struct mr_run *run, struct mr_plan *next, bool replan) {
+  double seconds = mr_outlook_step_seconds(run);
   mr_status status = forecast_again(run, next);
+  double correction = seconds > 0 ? seconds / run->layout->step_seconds : 1;
   if (status == MR_OK && replan) {
     run->planned_again++;
     struct mr_store_rates nvme = run->plan->nvme;
     status = mr_planning_make(next, &nvme);
   }
-  return status == MR_OK && replan ? take_if_better(run, next) : status;
+  if (status == MR_OK && replan) {
+    status = take_if_better(run, next, correction);
+  }
+  if (status == MR_OK) {
+    correct_forecast(run, correction);
+  }
+  return status;
 }
 
 mr_status mr_run_review(struct mr_run *run) {
@@ -225,8 +246,9 @@ mr_status mr_run_review(struct mr_run *run) {
     return MR_OK;
   }
   run->review_count++;
+  struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, run->layout->step_seconds);
   mr_status status = look_again(run, next, replan);
-  mr_outlook_restart(&run->outlook);
+  mr_outlook_restart(&run->outlook, &judged);
   next->settings = (struct mr_settings){0};
   mr_plan_destroy(next);
   malloc_trim(0);

@@ -56,8 +56,9 @@
  * Another plan. The steps under a plan are measured (outlook.h). Where their median is off the
  * forecast, and others did not take the processors, the rates that they show take the place of the
  * profile's, and the present plan gets a new forecast: for the steps that follow, which alone are
- * set against it. Where it was far off, a plan made for these rates takes over before the next step
- * if it promises enough (replan.c). What lasts then moves to its new homes
+ * set against it. What steps took beyond their simulation by these rates is part of it. Where it
+ * was far off, a plan made for these rates takes over before the next step if it promises enough
+ * (replan.c). What lasts then moves to its new homes
  * piece by piece, memory being given back as it is read, so that no budget is exceeded (migrate.c).
  * Planning is done between the steps, on the thread that steps: beside them it would slow down what
  * it wants to know.

@@ -188,8 +188,10 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
   report.bound_by = mr_bound_name(report.compute_busy_seconds, report.host_busy_seconds,
                                   report.link_busy_seconds);
   mr_outlook_record(run, &report);
-  report.median_seconds = mr_outlook_median_seconds(&run->outlook);
-  report.median_step_count = mr_min_u64(run->outlook.step_count, MR_OUTLOOK_STEPS);
+  struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, run->layout->step_seconds);
+  report.judged_seconds = judged.predicted_seconds;
+  report.median_seconds = judged.median_seconds;
+  report.median_step_count = judged.step_count;
   report.others_share = run->outlook.others_share;
   mr_taken_tell(run);
   fill_tiers(run, &report);

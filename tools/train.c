@@ -159,14 +159,14 @@ static json_t *plan_json(const struct mr_plan_summary *summary) {
 
 /* By how much the forecast is above (or, negative, below) what was measured; 0: nothing was. */
 static double forecast_error(const struct mr_step_report *report) {
-  return report->median_seconds > 0 ? report->predicted_seconds / report->median_seconds - 1 : 0;
+  return report->median_seconds > 0 ? report->judged_seconds / report->median_seconds - 1 : 0;
 }
 
 static json_t *forecast_json(const struct training *training) {
   const struct mr_step_report *last = &training->last;
   return json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "first_predicted_seconds",
                    json_number(training->first_predicted_seconds), "predicted_seconds",
-                   json_number(last->predicted_seconds), "median_seconds",
+                   json_number(last->judged_seconds), "median_seconds",
                    json_number(last->median_seconds), "median_steps",
                    (json_int_t)last->median_step_count, "error", json_number(forecast_error(last)),
                    "others_share", json_number(last->others_share), "replans",
@@ -202,9 +202,9 @@ static void forecast_text(const struct training *training) {
   if (last->median_seconds > 0) {
     double error = forecast_error(last);
     output_text(training->output,
-                "forecast   %s a step, measured %s (median of the %llu since): %.1f %% too %s; "
+                "forecast   %s a step, measured %s (median of %llu): %.1f %% too %s; "
                 "others had %.0f %% of the processors\n",
-                job_seconds_format(last->predicted_seconds, &predicted),
+                job_seconds_format(last->judged_seconds, &predicted),
                 job_seconds_format(last->median_seconds, &median),
                 (unsigned long long)last->median_step_count, 100 * fabs(error),
                 error < 0 ? "low" : "high", 100 * last->others_share);

@@ -209,7 +209,7 @@ struct mr_step_report {
   /* What peak_bytes is to the page once a training step's write-backs are over (mr_run_sync), where
    * others than the run have what they had of the device when it was planned. */
   uint64_t planned_peak_bytes[MR_TIER_COUNT];
-  /* The forecast against the steps under it, the first of a plan aside. */
+  /* The forecast against the steps under it, the first of a plan aside (judged_seconds). */
   double median_seconds; /* of the last 63 training steps at most; 0: none yet */
   double others_share;   /* of the processors, that others took meanwhile: 0 to 1 */
   uint32_t replan_count; /* since the run began */
@@ -220,10 +220,13 @@ struct mr_step_report {
   /* Since the last training step: updates that were to run in this one (MR_OP_DEFERRABLE), and were
    * run by themselves for somebody who wanted to see their effect. The step was shorter by them. */
   double flush_seconds;
-  uint64_t median_step_count; /* training steps since the forecast was made, which the median is of;
-                                 63 where there are more */
+  uint64_t median_step_count; /* training steps under the forecast, which the median is of; 63 where
+                                 there are more */
   double host_busy_seconds;   /* ops ran on the host, beside the device */
   uint64_t host_op_bytes;     /* memory that they got through */
+  /* The forecast that median_seconds is set against: this step's, or the one before it while fewer
+   * than 4 steps have been measured under this step's. */
+  double judged_seconds;
 };
 
 struct mr_run;

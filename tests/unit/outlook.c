@@ -107,6 +107,39 @@ static void old_steps_are_forgotten(void **state) {
   assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.01));
 }
 
+/* A new forecast is set against the steps under it once there are enough of them. */
+static void a_forecast_is_judged_by_some_steps(void **state) {
+  (void)state;
+  for (uint32_t i = 0; i < STEPS; i++) {
+    record(0.01, 0.02, nothing, NULL);
+  }
+  struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, 0.04);
+  mr_outlook_restart(&run->outlook, &judged);
+  for (uint32_t i = 0; i < MR_REVIEW_STEPS - 1; i++) {
+    record(0.02, 0.03, nothing, NULL);
+    judged = mr_outlook_judge(&run->outlook, 0.045);
+    assert_true(near(judged.predicted_seconds, 0.04));
+    assert_true(near(judged.median_seconds, 0.03));
+    assert_int_equal(judged.step_count, STEPS);
+  }
+  record(0.02, 0.03, nothing, NULL);
+  judged = mr_outlook_judge(&run->outlook, 0.045);
+  assert_true(near(judged.predicted_seconds, 0.045));
+  assert_true(near(judged.median_seconds, 0.05));
+  assert_int_equal(judged.step_count, MR_REVIEW_STEPS);
+}
+
+/* The first forecast has nothing before it. */
+static void the_first_forecast_is_judged_at_once(void **state) {
+  (void)state;
+  assert_int_equal(mr_outlook_judge(&run->outlook, 0.04).step_count, 0);
+  record(0.01, 0.02, nothing, NULL);
+  struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, 0.04);
+  assert_true(near(judged.predicted_seconds, 0.04));
+  assert_true(near(judged.median_seconds, 0.03));
+  assert_true(near(mr_outlook_step_seconds(run), 0.03));
+}
+
 /* Both ops run alone first, so that their kinds are known; then some steps beside links. */
 static void teach_beside(double second_seconds, struct beside beside) {
   record(0.01, 0.02, nothing, NULL);
@@ -208,6 +241,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_disturbed_step_teaches_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(old_steps_are_forgotten, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_forecast_is_judged_by_some_steps, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(the_first_forecast_is_judged_at_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
                                       tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_copies_teaches_its_pace, set_up, tear_down),
