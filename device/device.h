@@ -109,6 +109,8 @@ struct mr_stream_ops {
                         const char *what);
   mr_status (*copy_in)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes,
                        const char *what);
+  /* Fills device memory with zeros. */
+  mr_status (*clear)(struct mr_stream *stream, void *to, uint64_t bytes, const char *what);
   /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end. */
   mr_status (*wait)(struct mr_stream *stream, uint32_t mark, const char *what, double *seconds_out);
 };

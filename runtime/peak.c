@@ -7,8 +7,8 @@
  *
  * Of an accelerator others than the run have a part, which grows when libraries load more code or
  * another process comes. That is no count but a measurement of the driver's, made between steps. It
- * is in the budget as far as it was there when the plan was made; what comes on top is told,
- * because nothing of it can be given back.
+ * is in the budget as far as it was there, or had been shown by the rehearsal (rehearse.c), when
+ * the plan was made; what comes on top is told, because nothing of it can be given back.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,7 @@ mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *
     return MR_NO_MEMORY;
   }
   plan->graph = graph;
-  mr_status status = mr_settings_init(&plan->settings, options);
+  mr_status status = mr_settings_init(&plan->settings, options, graph);
   if (status == MR_OK) {
     status = make(plan);
   }

@@ -126,15 +126,22 @@ struct mr_settings {
   mr_defer defer;
 };
 
-/* Checks the options, copies what they borrow, resolves budgets. MR_INVALID, MR_IO (an NVMe path
- * that cannot be used), MR_NO_MEMORY. */
+/* Checks the options, copies what they borrow, resolves budgets: on an accelerator of what ops of
+ * the graph (NULL: none) leave when libraries have taken their part. MR_INVALID, MR_IO (an NVMe
+ * path that cannot be used, a device that fails), MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_settings_init(struct mr_settings *settings,
-                                           const struct mr_options *options);
+                                           const struct mr_options *options,
+                                           const struct mr_graph *graph);
 void mr_settings_fini(struct mr_settings *settings);
 
 /* What this process may use in all, its present heap included, less MR_OVERHEAD_BYTES: the lowest
  * of the cgroup limits on the way to the root and what is available on the machine. */
 uint64_t mr_budget_available_bytes(void);
+
+/* Lets libraries take what they take of the accelerator; see rehearse.c. Statuses of the device and
+ * of ops. */
+MR_CHECK_RESULT mr_status mr_rehearse(const struct mr_graph *graph,
+                                      const struct mr_settings *settings);
 
 /* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,

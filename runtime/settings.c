@@ -155,17 +155,27 @@ static mr_status take_files(struct mr_settings *settings, const struct mr_option
   return status;
 }
 
-/* The accelerator, where ops run on one that is here. */
-static mr_status take_accelerator(struct mr_settings *settings) {
-  if (settings->device->streams == NULL || settings->machine != NULL) {
-    return MR_OK;
-  }
+static mr_status look_at_accelerator(struct mr_settings *settings) {
   char why[256];
   mr_status status = mr_cuda_describe(&settings->accelerator, why, sizeof why);
   if (status != MR_OK) {
     mr_log(MR_LOG_ERROR, "device %s: %s", settings->device->name, why);
   }
   return status;
+}
+
+/* The accelerator, where ops run on one that is here, with what is free there when libraries have
+ * taken what they need for the ops of the graph. */
+static mr_status take_accelerator(struct mr_settings *settings, const struct mr_graph *graph) {
+  if (settings->device->streams == NULL || settings->machine != NULL) {
+    return MR_OK;
+  }
+  mr_status status = look_at_accelerator(settings);
+  if (status != MR_OK || graph == NULL) {
+    return status;
+  }
+  status = mr_rehearse(graph, settings);
+  return status == MR_OK ? look_at_accelerator(settings) : status;
 }
 
 /* A plan that the user has chosen is not replaced unasked; and the tiers of two plans must be able
@@ -177,11 +187,12 @@ static bool can_replan(const struct mr_settings *settings, const struct mr_optio
   return caps.deferred && !chosen;
 }
 
-static mr_status fill(struct mr_settings *settings, const struct mr_options *options) {
+static mr_status fill(struct mr_settings *settings, const struct mr_options *options,
+                      const struct mr_graph *graph) {
   settings->device = mr_device_find(options->device);
   mr_status status = take_files(settings, options);
   if (status == MR_OK) {
-    status = take_accelerator(settings);
+    status = take_accelerator(settings, graph);
   }
   if (status != MR_OK) {
     return status;
@@ -210,13 +221,14 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   return status == MR_OK ? mr_budget_resolve(settings, options) : status;
 }
 
-mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options *options) {
+mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options *options,
+                           const struct mr_graph *graph) {
   mr_status status = check(options);
   if (status != MR_OK) {
     return status;
   }
   *settings = (struct mr_settings){0};
-  status = fill(settings, options);
+  status = fill(settings, options, graph);
   if (status != MR_OK) {
     mr_settings_fini(settings);
   }

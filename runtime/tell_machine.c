@@ -100,7 +100,7 @@ static mr_status print_machine(const struct mr_settings *settings, const struct 
 
 mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
   struct mr_settings settings;
-  mr_status status = mr_settings_init(&settings, options);
+  mr_status status = mr_settings_init(&settings, options, NULL);
   if (status != MR_OK) {
     return status;
   }

@@ -140,6 +140,15 @@ static mr_status stream_copy_in(struct mr_stream *stream, void *to, const void *
                               (unsigned long long)bytes);
 }
 
+static mr_status stream_clear(struct mr_stream *stream, void *to, uint64_t bytes,
+                              const char *what) {
+  struct mr_cuda *cuda = &stream->device->cuda;
+  mr_cu_result result = cuda->fill_async((mr_cu_address)(uintptr_t)to, 0, bytes, stream->handle);
+  return result == MR_CU_SUCCESS ? MR_OK
+                                 : mr_cuda_failed(cuda, result, "cuMemsetD8Async", "%s, %llu bytes",
+                                                  what, (unsigned long long)bytes);
+}
+
 static mr_status stream_wait(struct mr_stream *stream, uint32_t mark, const char *what,
                              double *seconds_out) {
   MR_ASSERT(mark < stream->mark_count);
@@ -167,5 +176,6 @@ const struct mr_stream_ops mr_cuda_streams = {
     .follow = stream_follow,
     .copy_out = stream_copy_out,
     .copy_in = stream_copy_in,
+    .clear = stream_clear,
     .wait = stream_wait,
 };

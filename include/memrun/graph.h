@@ -95,7 +95,9 @@ typedef enum mr_step_mode {
  *
  * A callback for MR_BACKEND_CUDA gets device addresses, which the processor cannot read, and no
  * team: it enqueues its work on `stream` (a CUstream, in the context that is the thread's) and
- * returns without waiting. `stream` is NULL for MR_BACKEND_CPU.
+ * returns without waiting. `stream` is NULL for MR_BACKEND_CPU. When a plan is made, one op of each
+ * kind and size is enqueued once on zeros, so that what libraries take of the device is known; an
+ * op must bear that.
  */
 struct mr_op_call {
   const void *attributes;

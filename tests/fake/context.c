@@ -187,6 +187,7 @@ mr_cu_result cuDevicePrimaryCtxRelease_v2(mr_cu_device device) {
     fake_event_clear();
     fake_module_clear();
     fake_allocation_clear();
+    fake_memory_clear();
     fake_host_clear();
     (void)fake_handle_remove(FAKE_CONTEXT, primary.handle);
     fake_memory_give(FAKE_CONTEXT_BYTES);

@@ -13,6 +13,13 @@
 /* Of the least use that a product makes of a workspace. */
 #define WORKSPACE_BYTES 256u
 #define LEAST_ALIGNMENT 2u
+#define MAX_LOADED      256u
+
+/* The algorithms whose code is loaded. */
+struct handle {
+  uint64_t loaded[MAX_LOADED]; /* fingerprints */
+  uint32_t loaded_count;
+};
 
 struct operation {
   int32_t transposed[2]; /* A, B */
@@ -150,7 +157,7 @@ static int32_t set(void *field, size_t field_bytes, const void *value, size_t va
 }
 
 int32_t cublasLtCreate(void **handle) {
-  return fake_has_context() ? create(handle, 1) : FAKE_LT_NOT_INITIALIZED;
+  return fake_has_context() ? create(handle, sizeof(struct handle)) : FAKE_LT_NOT_INITIALIZED;
 }
 
 int32_t cublasLtDestroy(void *handle) {
@@ -334,6 +341,21 @@ static bool fits(const struct product *p, const struct fake_lt_algorithm *algori
          (p->operation.bias != NULL && (uintptr_t)p->operation.bias % type_bytes(p->d.type) == 0);
 }
 
+/* False where the algorithm's code finds no room on the device. */
+static bool load_code(struct handle *handle, uint64_t algorithm) {
+  for (uint32_t i = 0; i < handle->loaded_count; i++) {
+    if (handle->loaded[i] == algorithm) {
+      return true;
+    }
+  }
+  MR_ASSERT(handle->loaded_count < MAX_LOADED);
+  bool taken = fake_library_take();
+  if (taken) {
+    handle->loaded[handle->loaded_count++] = algorithm;
+  }
+  return taken;
+}
+
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the library's */
 int32_t cublasLtMatmul(void *handle, void *operation, const void *alpha, const void *a,
                        void *a_layout, const void *b, void *b_layout, const void *beta,
@@ -356,6 +378,9 @@ int32_t cublasLtMatmul(void *handle, void *operation, const void *alpha, const v
   product.workspace_bytes = workspace_bytes;
   if (!fits(&product, algorithm)) {
     return FAKE_LT_NOT_SUPPORTED;
+  }
+  if (!load_code(handle, algorithm->data[1])) {
+    return FAKE_LT_ALLOC_FAILED;
   }
   return fake_stream_run(stream, run_product, &product, sizeof product) == 0
              ? FAKE_LT_SUCCESS

@@ -8,7 +8,10 @@
  * mapped wherever cuMemMap says, so one page may be seen at several addresses; what is not mapped,
  * or has no access yet, faults. New memory, the device's and pinned, is full of FAKE_POISON (a NaN
  * in every floating-point type). What is taken counts against MEMRUN_FAKE_MEMORY; the primary
- * context and each module take FAKE_CONTEXT_BYTES and FAKE_MODULE_BYTES of it.
+ * context and each module take FAKE_CONTEXT_BYTES and FAKE_MODULE_BYTES of it. Libraries take more
+ * when they are used: each kernel of a module at its first launch, and each algorithm of cuBLASLt
+ * at its first product, MEMRUN_FAKE_LAZY bytes (0). And somebody else takes BYTES with the n-th
+ * launch (from 1) where MEMRUN_FAKE_LATE is "N:BYTES". All that goes with the context.
  *
  * Time. A stream is a thread that carries out its items in order; nothing but an event, a wait of
  * the host or the null stream orders two streams, for the thread sanitizer too. Under a seed
@@ -112,6 +115,10 @@ FAKE_API uint64_t fake_call_count(const char *name);
 FAKE_API bool fake_has_context(void);
 FAKE_API int fake_stream_run(void *stream, void (*run)(void *payload), const void *payload,
                              uint64_t payload_bytes);
+
+/* Takes what a library takes when it first does something, until the context goes; false where that
+ * is not there. */
+FAKE_API bool fake_library_take(void);
 
 /* Waits for all streams, reads the settings again, and forgets counts and a sticky error. No call
  * may be going on. */

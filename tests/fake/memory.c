@@ -38,6 +38,7 @@ static struct {
   int file; /* -1: not opened yet */
   uint64_t end_offset;
   uint64_t used_bytes;
+  uint64_t until_end_bytes; /* of them */
   uint32_t physical_count;
   struct ranges reservations;
   struct ranges mappings;
@@ -60,6 +61,25 @@ bool fake_memory_take(uint64_t bytes) {
 void fake_memory_give(uint64_t bytes) {
   pthread_mutex_lock(&memory.lock);
   memory.used_bytes -= bytes;
+  pthread_mutex_unlock(&memory.lock);
+}
+
+bool fake_library_take(void) {
+  return fake_memory_take_until_end(fake_lazy_bytes());
+}
+
+bool fake_memory_take_until_end(uint64_t bytes) {
+  bool fits = fake_memory_take(bytes);
+  pthread_mutex_lock(&memory.lock);
+  memory.until_end_bytes += fits ? bytes : 0;
+  pthread_mutex_unlock(&memory.lock);
+  return fits;
+}
+
+void fake_memory_clear(void) {
+  pthread_mutex_lock(&memory.lock);
+  memory.used_bytes -= memory.until_end_bytes;
+  memory.until_end_bytes = 0;
   pthread_mutex_unlock(&memory.lock);
 }
 

@@ -30,6 +30,7 @@ struct function {
   const struct fake_kernel *kernel;
   uint64_t module;               /* handle */
   _Atomic uint32_t shared_bytes; /* of a block, at most */
+  _Atomic bool loaded;           /* it was launched before */
 };
 
 struct launch {
@@ -185,6 +186,16 @@ static bool is_shape(const uint32_t grid[3], const uint32_t block[3]) {
          block[2] <= MAX_BLOCK_Z && threads <= MAX_BLOCK_THREADS;
 }
 
+/* A kernel's code is loaded when it is first launched; and others take memory when they like. */
+static mr_cu_result take_memory(struct function *function) {
+  uint64_t late_bytes = fake_late_bytes(fake_call_count("cuLaunchKernel"));
+  if (!fake_memory_take_until_end(late_bytes)) {
+    return FAKE_OUT_OF_MEMORY;
+  }
+  bool loaded = atomic_exchange(&function->loaded, true);
+  return loaded || fake_library_take() ? FAKE_SUCCESS : FAKE_OUT_OF_MEMORY;
+}
+
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the driver's */
 mr_cu_result cuLaunchKernel(mr_cu_function function, unsigned grid_x, unsigned grid_y,
                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
@@ -205,6 +216,10 @@ mr_cu_result cuLaunchKernel(mr_cu_function function, unsigned grid_x, unsigned g
   if (!is_shape(shape.grid, shape.block) || shared_bytes > atomic_load(&found->shared_bytes) ||
       kernel->argument_bytes == 0 || parameters == NULL || parameters[0] == NULL || extra != NULL) {
     return FAKE_INVALID_VALUE;
+  }
+  result = take_memory(found);
+  if (result != FAKE_SUCCESS) {
+    return result;
   }
   struct fake_item *item =
       fake_item_create(run_launch, sizeof shape + kernel->argument_bytes, true);

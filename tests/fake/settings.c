@@ -64,6 +64,9 @@ static const uint8_t needs[FAKE_CALL_COUNT] = {
 static struct {
   uint64_t seed;
   uint64_t memory_bytes;
+  uint64_t lazy_bytes;
+  uint64_t late_launch;
+  uint64_t late_bytes;
   struct fault faults[MAX_FAULTS];
   uint32_t fault_count;
 } settings;
@@ -101,6 +104,24 @@ static uint32_t counted_of(const char *name, size_t length) {
   return counted;
 }
 
+/* "N:BYTES" */
+static void read_late(void) {
+  const char *text = getenv("MEMRUN_FAKE_LATE");
+  char *end = NULL;
+  settings.late_launch = 0;
+  if (text == NULL) {
+    return;
+  }
+  settings.late_launch = strtoull(text, &end, 10);
+  if (*end != ':') {
+    refuse("MEMRUN_FAKE_LATE", text);
+  }
+  settings.late_bytes = strtoull(end + 1, &end, 10);
+  if (*end != '\0' || settings.late_launch == 0) {
+    refuse("MEMRUN_FAKE_LATE", text);
+  }
+}
+
 static void read_faults(void) {
   const char *text = getenv("MEMRUN_FAKE_FAIL");
   settings.fault_count = 0;
@@ -132,6 +153,8 @@ void fake_settings_read(void) {
   fake_stream_wait_all(); /* what a broken device still holds would go on when that is forgotten */
   settings.seed = read_number("MEMRUN_FAKE_SEED", 0);
   settings.memory_bytes = read_number("MEMRUN_FAKE_MEMORY", FAKE_DEFAULT_MEMORY);
+  settings.lazy_bytes = read_number("MEMRUN_FAKE_LAZY", 0);
+  read_late();
   read_faults();
   for (uint32_t i = 0; i < COUNT_COUNT; i++) {
     atomic_store_explicit(&counts[i], 0, memory_order_relaxed);
@@ -145,6 +168,14 @@ uint64_t fake_seed(void) {
 
 uint64_t fake_memory_bytes(void) {
   return settings.memory_bytes;
+}
+
+uint64_t fake_lazy_bytes(void) {
+  return settings.lazy_bytes;
+}
+
+uint64_t fake_late_bytes(uint64_t launch) {
+  return launch == settings.late_launch ? settings.late_bytes : 0;
 }
 
 void fake_initialize(void) {

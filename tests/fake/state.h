@@ -53,6 +53,9 @@ bool fake_enter_item(void);
 mr_cu_result fake_sticky(void);
 uint64_t fake_seed(void);
 uint64_t fake_memory_bytes(void);
+uint64_t fake_lazy_bytes(void);
+/* What somebody else takes with the n-th launch. */
+uint64_t fake_late_bytes(uint64_t launch);
 void fake_initialize(void);
 
 static inline mr_cu_result fake_first(mr_cu_result first, mr_cu_result second) {
@@ -89,6 +92,9 @@ uint32_t fake_context_retained(void);
 /* Counts bytes against the limit; false where they do not fit. */
 bool fake_memory_take(uint64_t bytes);
 void fake_memory_give(uint64_t bytes);
+/* The same for bytes that go with the context. */
+bool fake_memory_take_until_end(uint64_t bytes);
+void fake_memory_clear(void);
 /* Whether all of the range is mapped and may be accessed. */
 bool fake_memory_accessible(mr_cu_address address, uint64_t bytes, bool writes);
 void fake_memory_count(struct fake_live *live_out);

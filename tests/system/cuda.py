@@ -49,6 +49,27 @@ class Cuda(harness.Case):
         if not cuda_device.REAL:
             self.assertEqual(done["peak_bytes"]["device"], planned["need_bytes"]["device"])
 
+    def test_libraries_fit_the_budget(self):
+        """Each kernel and each algorithm of cuBLASLt takes memory when it is first used, and the
+        device has the budget and no byte more."""
+        if cuda_device.REAL:
+            self.skipTest("the device has more memory")
+        job = [*MODEL, "--steps", "2", "--offload", "nvme", "--nvme", harness.scratch / "nvme",
+               "--host-mem", "64KiB"]
+        lazy = {"MEMRUN_FAKE_LAZY": str(harness.MIB)}
+        plan = run("plan", *job, "--device-mem", "1GiB", **lazy)
+        self.assert_status(plan, 0)
+        outside = plan.events("plan")[0]["outside_bytes"]
+        self.assertGreater(outside, cuda_device.in_use() + 20 * harness.MIB)
+        plan = run("plan", *job, "--device-mem", outside, **lazy)
+        self.assert_status(plan, harness.DOES_NOT_FIT)
+        smallest = plan.events("plan")[0]["smallest_device_bytes"]
+        done = run("train", *job, "--device-mem", smallest, MEMRUN_FAKE_MEMORY=str(smallest),
+                   **lazy)
+        self.assert_status(done, 0)
+        self.assertEqual(done.err, "")
+        self.assertLessEqual(done.events("done")[0]["peak_bytes"]["device"], smallest)
+
     def losses(self, outcome):
         self.assert_status(outcome, 0)
         return [event["loss"] for event in outcome.events("step")]

@@ -57,6 +57,7 @@ void cuda_job_init(struct cuda_job *job, struct world_shape shape, uint32_t step
   job->options.device = MR_BACKEND_CUDA;
   job->options.recompute = MR_RECOMPUTE_NONE;
   choose_budget(job);
+  fake_live_count(&job->idle); /* with what libraries took while it was planned */
   world_state_init(&job->expected, shape);
   job->expected.rated = tiers.host_updates;
   for (uint64_t step = 1; step <= steps; step++) {
