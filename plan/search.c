@@ -118,14 +118,14 @@ static void price_parts(struct mr_draft *draft) {
 
 /*
  * Choices by what links are worth in each part of the step: sums over the whole step do not tell
- * that one link binds the forward pass, another the backward pass. Reads and writes of a drive that
- * they share are scarce together, so there is nothing to tell.
+ * that one link binds the forward pass, another the backward pass, nor that a drive at work in half
+ * of the step holds ops up where one step passes into the next.
  */
 static mr_status try_prices(struct search *search) {
   struct mr_draft *draft = search->draft;
   struct trial trial = search->best_trial;
   mr_status status = MR_OK;
-  if (drive_is_shared(draft->problem) || good_enough(search)) {
+  if (good_enough(search)) {
     return MR_OK;
   }
   mr_draft_restore(draft, &search->best);
