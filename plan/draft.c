@@ -19,6 +19,11 @@ double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double by
   return fmax(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
 }
 
+/* Below half a page. */
+uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes) {
+  return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
+}
+
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
   bool handed_over = draft->problem->host_apart && draft->runs_on_host[op];
   return handed_over ? 0 : draft->problem->op_seconds[op];
@@ -36,20 +41,53 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
   return gap->before_op > gap->after_op + 1 && draft->pages[gap->tensor] > 0 && !gap->fixed;
 }
 
-/* The op after which a tensor that lives inside one step leaves the device for good: its last
- * access, or where its first use on the host must find it gone, the op before that. */
-static uint32_t life_end(const struct mr_draft *draft, mr_tensor_id t) {
-  if (draft->on_host[t]) {
-    return draft->host_liveness.accesses[draft->host_liveness.first[t]].op - 1;
+/* The last op on the host that uses the tensor before op `before`; MR_NO_OP: none. */
+static mr_op_id last_on_host(const struct mr_draft *draft, mr_tensor_id t, mr_op_id before) {
+  const struct mr_liveness *host = &draft->host_liveness;
+  mr_op_id last = MR_NO_OP;
+  for (uint32_t i = host->first[t]; i < host->first[t + 1]; i++) {
+    last = host->accesses[i].op < before ? host->accesses[i].op : last;
   }
-  return draft->liveness.accesses[draft->liveness.first[t + 1] - 1].op;
+  return last;
+}
+
+/* The first op on the host that uses the tensor after op `after`; MR_NO_OP: none. */
+static mr_op_id first_on_host(const struct mr_draft *draft, mr_tensor_id t, mr_op_id after) {
+  const struct mr_liveness *host = &draft->host_liveness;
+  uint32_t i = host->first[t];
+  while (i < host->first[t + 1] && host->accesses[i].op <= after) {
+    i++;
+  }
+  return i < host->first[t + 1] ? host->accesses[i].op : MR_NO_OP;
+}
+
+/* Of a tensor that lives inside one step: the last op on the host before the device has it, where
+ * such ops make it; MR_NO_OP: the device does. */
+static mr_op_id maker_below(const struct mr_draft *draft, mr_tensor_id t) {
+  return last_on_host(draft, t, draft->liveness.accesses[draft->liveness.first[t]].op);
+}
+
+/* The op from which on a tensor that lives inside one step is on the device: its first access, or
+ * what follows its last use on the host before that. */
+static uint32_t life_start(const struct mr_draft *draft, mr_tensor_id t) {
+  mr_op_id made = maker_below(draft, t);
+  return made == MR_NO_OP ? draft->liveness.accesses[draft->liveness.first[t]].op : made + 1;
+}
+
+/* The op after which a tensor that lives inside one step leaves the device for good: its last
+ * access, or where its next use on the host must find it gone, the op before that. */
+static uint32_t life_end(const struct mr_draft *draft, mr_tensor_id t) {
+  mr_op_id last = draft->liveness.accesses[draft->liveness.first[t + 1] - 1].op;
+  mr_op_id taken = first_on_host(draft, t, last);
+  return taken == MR_NO_OP ? last : taken - 1;
 }
 
 uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id t) {
   const struct mr_tensor *tensor = &draft->program->tensors[t];
   const struct mr_access *accesses = &draft->liveness.accesses[draft->liveness.first[t]];
   uint32_t birth = 0;
-  if (tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role)) {
+  if (tensor->role == MR_INPUT || mr_role_is_persistent(tensor->role) ||
+      (draft->on_host[t] && maker_below(draft, t) != MR_NO_OP)) {
     return UINT32_MAX;
   }
   while (tensor->carried && accesses[birth].reads) {
@@ -69,7 +107,7 @@ static void keep_usage(struct mr_draft *draft) {
     if (tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) {
       mr_books_add(&draft->usage, 0, n, (int64_t)draft->pages[t]);
     } else if (first < last) {
-      mr_books_add(&draft->usage, draft->liveness.accesses[first].op, life_end(draft, t) + 1,
+      mr_books_add(&draft->usage, life_start(draft, t), life_end(draft, t) + 1,
                    (int64_t)draft->pages[t]);
     }
   }
@@ -83,7 +121,7 @@ static void add_gap(struct mr_draft *draft, struct mr_draft_gap gap) {
   const struct mr_liveness *host = &draft->host_liveness;
   gap.latest_release_op = gap.before_op;
   gap.earliest_fetch_op = gap.after_op + 1;
-  gap.fixed = gap.dead || (draft->on_host[gap.tensor] && (gap.wrap || gap.final));
+  gap.fixed = gap.dead || (draft->on_host[gap.tensor] && (gap.wrap || gap.final || gap.made_below));
   for (uint32_t turn = 0; turn <= draft->op_count; turn += draft->op_count) {
     for (uint32_t i = host->first[gap.tensor]; i < host->first[gap.tensor + 1]; i++) {
       uint32_t op = host->accesses[i].op + turn;
@@ -95,6 +133,31 @@ static void add_gap(struct mr_draft *draft, struct mr_draft_gap gap) {
     }
   }
   draft->gaps[draft->gap_count++] = gap;
+}
+
+/* Before the first access of what ops on the host make: the gap that it comes to the device in. */
+static void add_made_below(struct mr_draft *draft, mr_tensor_id t) {
+  const struct mr_access *accesses = &draft->liveness.accesses[draft->liveness.first[t]];
+  mr_op_id made = maker_below(draft, t);
+  if (made != MR_NO_OP) {
+    add_gap(draft, (struct mr_draft_gap){.tensor = t,
+                                         .after_op = made,
+                                         .before_op = accesses[0].op,
+                                         .after_writes = true,
+                                         .made_below = true});
+  }
+}
+
+/* After the last access of what ops on the host use last: the gap that it leaves the device in. */
+static void add_final(struct mr_draft *draft, mr_tensor_id t) {
+  const struct mr_access *last = &draft->liveness.accesses[draft->liveness.first[t + 1] - 1];
+  if (first_on_host(draft, t, last->op) != MR_NO_OP) {
+    add_gap(draft, (struct mr_draft_gap){.tensor = t,
+                                         .after_op = last->op,
+                                         .before_op = life_end(draft, t) + 1,
+                                         .after_writes = last->writes,
+                                         .final = true});
+  }
 }
 
 /* Appends the gaps of one tensor. A persistent tensor that no op on the device touches has one gap
@@ -109,6 +172,9 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
     return;
   }
   uint32_t birth = tensor->carried ? first + mr_draft_birth(draft, t) : UINT32_MAX;
+  if (draft->on_host[t] && !mr_tensor_goes_round(tensor)) {
+    add_made_below(draft, t);
+  }
   for (uint32_t i = first; i + 1 < last; i++) {
     bool dead = i + 1 == birth;
     add_gap(draft, (struct mr_draft_gap){.tensor = t,
@@ -119,11 +185,7 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
   }
   if (!mr_tensor_goes_round(tensor)) {
     if (draft->on_host[t]) {
-      add_gap(draft, (struct mr_draft_gap){.tensor = t,
-                                           .after_op = accesses[last - 1].op,
-                                           .before_op = life_end(draft, t) + 1,
-                                           .after_writes = accesses[last - 1].writes,
-                                           .final = true});
+      add_final(draft, t);
     }
     return;
   }
@@ -158,11 +220,6 @@ static mr_status make_gaps(struct mr_draft *draft) {
 
 static uint64_t limit_in(uint64_t budget_bytes, uint64_t unit_bytes) {
   return budget_bytes / unit_bytes;
-}
-
-/* A tensor or scratch below half a page is small: it has no pages. */
-static uint64_t pages_of(uint64_t bytes, uint64_t page_bytes) {
-  return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
 }
 
 static mr_status allocate(struct mr_draft *draft) {
@@ -207,10 +264,11 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
     goto fail;
   }
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    draft->pages[t] = pages_of(graph->tensors[t].bytes, page_bytes);
+    draft->pages[t] = mr_draft_pages_of(graph->tensors[t].bytes, page_bytes);
   }
   for (uint32_t k = 0; k < graph->op_count; k++) {
-    draft->pages[graph->tensor_count + k] = pages_of(graph->ops[k].scratch_bytes, page_bytes);
+    draft->pages[graph->tensor_count + k] =
+        mr_draft_pages_of(graph->ops[k].scratch_bytes, page_bytes);
   }
   draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
   status = mr_draft_place(draft);
@@ -342,7 +400,7 @@ static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
     }
     gap->written = false;
     if (decision == MR_DECISION_KEEP || gap->dead) continue;
-    gap->written = !valid[decision];
+    gap->written = !valid[decision] && !gap->made_below;
     from_home[decision] = from_home[decision] && !gap->written;
     if (from_home[decision]) {
       final->home_below = true;
@@ -409,7 +467,7 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
       sum += price[in] * (1 + draft->scarcity[in][mr_draft_part(draft, gap->before_op)]) *
              mr_draft_move_seconds(draft->problem, in, bytes);
     }
-    if (!valid[chosen]) {
+    if (!valid[chosen] && !gap->made_below) {
       sum += price[out] * (1 + draft->scarcity[out][mr_draft_part(draft, gap->after_op)]) *
              mr_draft_move_seconds(draft->problem, out, bytes);
     }

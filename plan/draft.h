@@ -37,6 +37,7 @@ struct mr_draft_gap {
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
   bool fixed;        /* sent to the host whatever is decided, for the ops that use it there */
   bool dead;         /* a carried tensor between its last use and its next birth: MR_DRAFT_DEAD */
+  bool made_below;   /* only ops on the host come before: nothing moves out; after_op is the last */
   bool final;        /* only ops on the host follow: nothing is fetched */
   bool host_writes;  /* one of the ops on the host inside the gap writes the tensor */
   bool after_writes; /* the access that opens the gap changes the tensor */
@@ -116,12 +117,15 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
 /* How fast ops run, as a part of their speed alone, while NVMe moves so many bytes a second. */
 double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second);
 
+/* The pages of a tensor or of scratch; 0: it is small. */
+uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes);
+
 /* For how long the op takes up the device. */
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
 
 /* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
- * first that writes without reading; of others that last, none (UINT32_MAX). Counted from the
- * tensor's first access. */
+ * first that writes without reading; of others that last, and of what ops on the host make, none
+ * (UINT32_MAX). Counted from the tensor's first access. */
 uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id tensor);
 
 /* Everything kept, limits from the problem's budgets. MR_NO_MEMORY. */
@@ -199,9 +203,11 @@ enum mr_host_use { MR_HOST_USE_NONE, MR_HOST_USE_SOME, MR_HOST_USE_ALL };
 enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
                                 const bool *runs_on_host, mr_tensor_id tensor);
 
-/* Whether any op may run on the host; what one takes there where the host is apart. */
+/* Whether any op may run on the host; what one takes there where the host is apart; the small
+ * tensors that compute hands over to it. */
 bool mr_host_may_run(const struct mr_plan_problem *problem);
 double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op);
+uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id op, uint64_t page_bytes);
 /* What the op takes of the device's time at least, whoever runs it. */
 double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op);
 

@@ -2,7 +2,7 @@
 /*
  * The gaps of a finished plan, told from its moves: for plans that no draft is behind. A stay that
  * a link brings closes one gap, that before its first access; every other gap is kept. Uses on the
- * host lie inside gaps, or after the last one.
+ * host lie inside gaps, before the first one or after the last one.
  */
 #include <stdlib.h>
 
@@ -15,8 +15,11 @@ struct teller {
   uint8_t
       *fetched;  /* for each instance: the decision whose link brings it; MR_DECISION_KEEP: none */
   bool *written; /* for each instance: a link takes it out */
-  uint32_t *stays;    /* for each access: its instance */
-  uint32_t *host_use; /* for each tensor: the first op that uses it on the host; MR_NO_OP */
+  uint32_t *stays; /* for each access: its instance */
+  /* For each tensor: the last op that uses it on the host before the device has it, and the first
+   * that does after; MR_NO_OP. */
+  uint32_t *made_below;
+  uint32_t *taken_below;
 };
 
 static void mark_moves(struct teller *t) {
@@ -55,15 +58,18 @@ static void mark_stays(struct teller *t) {
   uint32_t next = 0;
   uint32_t kept = 0;
   for (uint32_t tensor = 0; tensor < plan->program->tensor_count; tensor++) {
-    t->host_use[tensor] = MR_NO_OP;
+    t->made_below[tensor] = MR_NO_OP;
+    t->taken_below[tensor] = MR_NO_OP;
     for (; next < first[tensor + 1]; next++) {
       struct mr_access access = t->liveness.accesses[next];
       uint32_t stay = operand_of(plan, access.op, tensor);
       if (!plan->instances[stay].on_host) {
         t->liveness.accesses[kept] = access;
         t->stays[kept++] = stay;
-      } else if (t->host_use[tensor] == MR_NO_OP) {
-        t->host_use[tensor] = access.op;
+      } else if (kept == first[tensor]) {
+        t->made_below[tensor] = access.op;
+      } else if (t->taken_below[tensor] == MR_NO_OP) {
+        t->taken_below[tensor] = access.op;
       }
     }
     first[tensor + 1] = kept;
@@ -97,6 +103,20 @@ static void add_gap(struct teller *t, uint32_t opening, uint32_t closing, mr_ten
   plan->gaps[plan->gap_count++] = gap;
 }
 
+/* What does not last is made on the host by its first ops: it comes to the device after them. */
+static void add_made_below(struct teller *t, uint32_t first, mr_tensor_id tensor) {
+  struct mr_program_plan *plan = t->plan;
+  uint32_t made = t->made_below[tensor];
+  plan->gaps[plan->gap_count++] = (struct mr_gap){
+      .tensor = tensor,
+      .after_op = made,
+      .before_op = t->liveness.accesses[first].op,
+      .release_op = (made + 1) % plan->program->op_count,
+      .fetch_op = plan->instances[t->stays[first]].first_op,
+      .decision = MR_DECISION_HOST,
+  };
+}
+
 /* What does not last is used on the host by its last ops: it left the device before them. */
 static void add_final(struct teller *t, uint32_t last, mr_tensor_id tensor) {
   struct mr_program_plan *plan = t->plan;
@@ -104,9 +124,9 @@ static void add_final(struct teller *t, uint32_t last, mr_tensor_id tensor) {
   plan->gaps[plan->gap_count++] = (struct mr_gap){
       .tensor = tensor,
       .after_op = t->liveness.accesses[last].op,
-      .before_op = t->host_use[tensor],
+      .before_op = t->taken_below[tensor],
       .release_op = (stay->last_op + 1) % plan->program->op_count,
-      .fetch_op = t->host_use[tensor],
+      .fetch_op = t->taken_below[tensor],
       .decision = MR_DECISION_HOST,
       .written = t->written[t->stays[last]],
       .final = true,
@@ -158,13 +178,17 @@ static void tell_gaps(struct teller *t) {
     uint32_t first = t->liveness.first[tensor];
     uint32_t end = t->liveness.first[tensor + 1];
     if (!has_gaps(t, tensor)) continue;
+    bool round = mr_tensor_goes_round(&program->tensors[tensor]);
+    if (!round && t->made_below[tensor] != MR_NO_OP) {
+      add_made_below(t, first, tensor);
+    }
     for (uint32_t i = first; i + 1 < end; i++) {
       if (!leads_to_birth(t, tensor, i)) {
         add_gap(t, i, i + 1, tensor);
       }
     }
-    if (!mr_tensor_goes_round(&program->tensors[tensor])) {
-      if (t->host_use[tensor] != MR_NO_OP) {
+    if (!round) {
+      if (t->taken_below[tensor] != MR_NO_OP) {
         add_final(t, end - 1, tensor);
       }
     } else if (first == end) {
@@ -186,13 +210,14 @@ mr_status mr_plan_derive_gaps(struct mr_program_plan *plan) {
   t.fetched = mr_allocate(plan->instance_count, sizeof *t.fetched);
   t.written = mr_allocate(plan->instance_count, sizeof *t.written);
   t.stays = mr_allocate(t.liveness.first[tensors], sizeof *t.stays);
-  t.host_use = mr_allocate(tensors, sizeof *t.host_use);
+  t.made_below = mr_allocate(tensors, sizeof *t.made_below);
+  t.taken_below = mr_allocate(tensors, sizeof *t.taken_below);
   free(plan->gaps);
   plan->gap_count = 0;
   plan->gaps = mr_allocate(most, sizeof *plan->gaps);
   status = MR_NO_MEMORY;
-  if (t.fetched != NULL && t.written != NULL && t.stays != NULL && t.host_use != NULL &&
-      plan->gaps != NULL) {
+  if (t.fetched != NULL && t.written != NULL && t.stays != NULL && t.made_below != NULL &&
+      t.taken_below != NULL && plan->gaps != NULL) {
     mark_moves(&t);
     mark_stays(&t);
     tell_gaps(&t);
@@ -201,7 +226,8 @@ mr_status mr_plan_derive_gaps(struct mr_program_plan *plan) {
   free(t.fetched);
   free(t.written);
   free(t.stays);
-  free(t.host_use);
+  free(t.made_below);
+  free(t.taken_below);
   mr_liveness_fini(&t.liveness);
   return status;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which ops run on the host, and which tensors they use there. What persists may be used on the
- * host anywhere in the step; what lives inside one step (a gradient) only by its last ops, so that
- * it leaves the device once and never comes back; what is carried into the next step not at all.
+ * host anywhere in the step; what lives inside one step only by its first ops, so that it comes to
+ * the device once (an embedding's rows), and by its last, so that it leaves the device once (a
+ * gradient); what is carried into the next step not at all.
  *
  * Where the processor reads the device's memory, the choice is among tensors, and those that no op
  * on the device uses are served first: they need no moves at all. Where it does not, the choice is
@@ -39,11 +40,13 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   uint32_t first = liveness->first[tensor];
   mr_role role = graph->tensors[tensor].role;
   uint32_t on_host = 0;
-  bool ends_there = true;
+  uint32_t device_turns = 0; /* times that the device takes the tensor up */
+  bool host_before = true;
   for (uint32_t i = first; i < end; i++) {
     mr_op_id op = accesses[i].op;
     bool host = runs_on_host == NULL ? is_capable(graph, op) : runs_on_host[op];
-    ends_there = ends_there && (host || on_host == 0);
+    device_turns += !host && host_before;
+    host_before = host;
     on_host += host;
   }
   if (on_host == 0 || role == MR_INPUT || graph->tensors[tensor].carried) {
@@ -52,7 +55,7 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   if (mr_role_is_persistent(role)) {
     return on_host == end - first ? MR_HOST_USE_ALL : MR_HOST_USE_SOME;
   }
-  return ends_there && on_host < end - first ? MR_HOST_USE_SOME : MR_HOST_USE_NONE;
+  return device_turns == 1 ? MR_HOST_USE_SOME : MR_HOST_USE_NONE;
 }
 
 /* Whether the tensor may be used on the host at all. */
@@ -100,19 +103,28 @@ static mr_tensor_id operand_of(const struct mr_op *op, uint32_t operand) {
   return operand < op->input_count ? op->inputs[operand] : op->outputs[operand - op->input_count];
 }
 
+uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes) {
+  const struct mr_op *op = &graph->ops[id];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    uint64_t size = graph->tensors[op->inputs[i]].bytes;
+    bytes +=
+        mr_draft_pages_of(size, page_bytes) == 0 ? mr_round_up(size, MR_HANDOVER_ALIGNMENT) : 0;
+  }
+  return bytes;
+}
+
 /* Whether the queue of the host could run the op, were its operands used as they must. */
 static bool can_be_handed_over(const struct mr_draft *draft, mr_op_id id) {
   const struct mr_op *op = &draft->program->ops[id];
-  uint64_t small_bytes = 0;
-  bool can = is_capable(draft->program, id) && op->scratch_bytes == 0 &&
-             op->run[MR_BACKEND_CPU] != NULL;
+  bool can =
+      is_capable(draft->program, id) && op->scratch_bytes == 0 && op->run[MR_BACKEND_CPU] != NULL;
   for (uint32_t i = 0; can && i < operand_count(op); i++) {
     mr_tensor_id t = operand_of(op, i);
     bool small = draft->pages[t] == 0;
     can = small ? i < op->input_count : is_wanted(draft->problem, t);
-    small_bytes += small ? mr_round_up(draft->program->tensors[t].bytes, MR_HANDOVER_ALIGNMENT) : 0;
   }
-  return can && small_bytes <= MR_HANDOVER_BYTES;
+  return can && mr_host_handover_bytes(draft->program, id, draft->page_bytes) <= MR_HANDOVER_BYTES;
 }
 
 static bool operands_are_well_used(const struct mr_draft *draft, mr_op_id id) {
@@ -235,6 +247,7 @@ static enum need need_of(const struct mr_plan_problem *problem, const struct mr_
                          mr_tensor_id t) {
   const struct mr_graph *graph = problem->program;
   const struct mr_tensor *tensor = &graph->tensors[t];
+  const struct mr_access *accesses = liveness->accesses;
   enum need need = NEED_ALL;
   /* Of a host that is apart any of the ops may make use, and leave the others to the device. */
   bool never = problem->host_apart ? tensor->role == MR_INPUT || tensor->carried
@@ -242,10 +255,19 @@ static enum need need_of(const struct mr_plan_problem *problem, const struct mr_
   if (never) {
     return need;
   }
-  for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1] && need != NEED_NONE; i++) {
-    const struct mr_access *access = &liveness->accesses[i];
-    if (is_capable(graph, access->op)) {
-      need = access->reads ? NEED_DEVICE_OPS : NEED_NONE;
+  uint32_t first = liveness->first[t];
+  uint32_t end = liveness->first[t + 1];
+  /* What lives inside one step may be born below and end there: the device wants it between. */
+  bool round = mr_tensor_goes_round(tensor);
+  for (; !round && first < end && is_capable(graph, accesses[first].op); first++) {
+    need = NEED_DEVICE_OPS;
+  }
+  for (; !round && first < end && is_capable(graph, accesses[end - 1].op); end--) {
+    need = NEED_DEVICE_OPS;
+  }
+  for (uint32_t i = first; i < end && need != NEED_NONE; i++) {
+    if (is_capable(graph, accesses[i].op)) {
+      need = accesses[i].reads ? NEED_DEVICE_OPS : NEED_NONE;
     }
   }
   return need;

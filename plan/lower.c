@@ -5,14 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The access that closes a gap on a line, counted from the tensor's first: a gap between two
+ * accesses has the number of the one that opens it, unless one comes before them all. */
+static uint32_t closing_access(const struct mr_draft *draft, uint32_t gap) {
+  uint32_t first = draft->first_gap[draft->gaps[gap].tensor];
+  return gap - first + (draft->gaps[first].made_below ? 0 : 1);
+}
+
 uint32_t mr_lowering_opening(const struct mr_draft *draft, uint32_t gap) {
-  mr_tensor_id tensor = draft->gaps[gap].tensor;
-  return draft->liveness.first[tensor] + (gap - draft->first_gap[tensor]);
+  MR_ASSERT(!draft->gaps[gap].made_below);
+  return draft->liveness.first[draft->gaps[gap].tensor] + closing_access(draft, gap) - 1;
 }
 
 uint32_t mr_lowering_closing(const struct mr_draft *draft, uint32_t gap) {
-  return draft->gaps[gap].wrap ? draft->liveness.first[draft->gaps[gap].tensor]
-                               : mr_lowering_opening(draft, gap) + 1;
+  uint32_t first = draft->liveness.first[draft->gaps[gap].tensor];
+  return draft->gaps[gap].wrap ? first : first + closing_access(draft, gap);
 }
 
 /* Adds an instance; last_op is unrolled. */
@@ -91,8 +98,8 @@ static uint32_t next_evicted(const struct mr_draft *draft, mr_tensor_id t, uint3
 
 /*
  * The stays of a tensor that is evicted somewhere: each goes from the fetch of an evicted gap, or
- * from birth, to the release of the next one, or to the last access. Round the end of the step,
- * the next one may be counted on the next turn.
+ * from birth on the device, to the release of the next one, or to the last access. Round the end of
+ * the step, the next one may be counted on the next turn.
  */
 static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
   const struct mr_draft *draft = l->draft;
@@ -106,7 +113,7 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
     return;
   }
   uint32_t before = UINT32_MAX;
-  if (!circle) {
+  if (!circle && !gaps[first].made_below) {
     uint32_t birth = draft->liveness.accesses[draft->liveness.first[t]].op;
     before = add_long_stay(l, t, birth, gaps[first].release_op - 1, false);
     set_stay(l, t, 0, first - begin, before);
@@ -127,8 +134,9 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
     }
     bool crosses = stop < end && gaps[stop].wrap && gaps[stop].release_op > draft->op_count;
     uint32_t stay = add_long_stay(l, t, gaps[gap].fetch_op, last_op, crosses);
-    uint32_t last = stop == end ? accesses - 1 : stop - begin + (turn > 0 ? accesses : 0);
-    set_stay(l, t, gap - begin + 1, last, stay);
+    uint32_t last =
+        stop == end ? accesses - 1 : closing_access(draft, stop) - 1 + (turn > 0 ? accesses : 0);
+    set_stay(l, t, closing_access(draft, gap), last, stay);
     if (before != UINT32_MAX && l->items[before].first_op < l->items[stay].first_op) {
       l->items[stay].like = before;
     }

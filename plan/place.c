@@ -7,8 +7,11 @@
  * memory is shared by copies and ops whatever the simulator says.
  *
  * A host that is apart computes beside the device, and an op there has all its tensors there. So
- * the choice is how many of the ops that can: all, a half, then a quarter or three. They are the
- * last of the program, whose results the next step needs last.
+ * the choice is how many of the updates that can: all, a half, then more or less than the best of
+ * these. They are the last of the program, whose results the next step needs last. Then the other
+ * ops that can, beside the best of these: an embedding, whose table is where its update left it,
+ * sends the rows that it looked up in place of the table. Since two compute at once there, that may
+ * be faster also where the device holds everything.
  *
  * Rungs of the ladder (plan/plan.h) are gone down here, one at a time: what the plan of a rung
  * moves decides what is placed for it, so that this, too, depends on the rung alone.
@@ -21,8 +24,8 @@
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3
-/* Of the ops that can run on a host that is apart. */
-#define PARTS 4u
+/* Of the updates that can run on a host that is apart. */
+#define PARTS 8u
 
 struct placement {
   struct mr_plan_problem problem; /* of the present trial */
@@ -30,6 +33,7 @@ struct placement {
   bool *chosen; /* for each tensor: in the best plan so far */
   bool *trial;
   struct mr_program_plan *best;
+  double trial_seconds; /* of the last trial's plan; INFINITY: there was none */
 };
 
 static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
@@ -50,6 +54,7 @@ static mr_status try_placement(struct placement *p) {
   struct mr_program_plan plan = {.program = p->problem.program};
   p->problem.on_host = p->trial;
   mr_status status = mr_plan_make_placed(&p->problem, &plan);
+  p->trial_seconds = plan.fits && !plan.useless ? plan.step_seconds : INFINITY;
   if (status == MR_OK && !plan.useless && is_better(&plan, p->best)) {
     plan.footprint_bytes = p->best->footprint_bytes;
     mr_plan_clear(p->best);
@@ -108,45 +113,84 @@ static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
   return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
 }
 
-/* Wants the tensors of the last `parts` of four of the ops that can run on the host; a tensor that
- * others of them use too is of no harm. */
-static void want_ops(struct placement *p, uint32_t parts) {
-  const struct mr_graph *graph = p->problem.program;
-  uint32_t capable = 0;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    capable += is_capable(graph, k);
+/* Updates: what they make lasts. */
+static bool is_update(const struct mr_graph *graph, mr_op_id op) {
+  bool lasts = true;
+  for (uint32_t i = 0; i < graph->ops[op].output_count; i++) {
+    lasts = lasts && mr_role_is_persistent(graph->tensors[graph->ops[op].outputs[i]].role);
   }
-  memset(p->trial, 0, p->liveness.tensor_count * sizeof *p->trial);
-  uint64_t left_out = capable - (uint64_t)capable * parts / PARTS;
-  uint64_t seen = 0;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (!is_capable(graph, k) || seen++ < left_out) continue;
-    for (uint32_t i = 0; i < graph->ops[k].input_count; i++) {
-      p->trial[graph->ops[k].inputs[i]] = true;
-    }
-    for (uint32_t i = 0; i < graph->ops[k].output_count; i++) {
-      p->trial[graph->ops[k].outputs[i]] = true;
-    }
+  return lasts;
+}
+
+static void want_op(struct placement *p, mr_op_id op) {
+  const struct mr_op *wanted = &p->problem.program->ops[op];
+  for (uint32_t i = 0; i < wanted->input_count; i++) {
+    p->trial[wanted->inputs[i]] = true;
+  }
+  for (uint32_t i = 0; i < wanted->output_count; i++) {
+    p->trial[wanted->outputs[i]] = true;
   }
 }
 
-/* Plans with so many parts of the ops there; *taken_out: that is the best so far. */
-static mr_status try_parts(struct placement *p, uint32_t parts, bool *taken_out) {
-  double before_seconds = p->best->fits ? p->best->step_seconds : INFINITY;
-  bool fitted = p->best->fits;
-  want_ops(p, parts);
-  mr_status status = try_placement(p);
-  *taken_out = p->best->fits && (!fitted || p->best->step_seconds < before_seconds);
+/* Plans with the tensors of the last parts of the updates there, unless that was tried; a tensor
+ * that others of them use too is of no harm. */
+static mr_status try_updates(struct placement *p, uint32_t parts, double *seconds) {
+  const struct mr_graph *graph = p->problem.program;
+  uint32_t updates = 0;
+  if (seconds[parts] >= 0) {
+    return MR_OK;
+  }
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    updates += is_capable(graph, k) && is_update(graph, k);
+  }
+  memset(p->trial, 0, p->liveness.tensor_count * sizeof *p->trial);
+  uint64_t left_out = updates - (uint64_t)updates * parts / PARTS;
+  uint64_t seen = 0;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    if (is_capable(graph, k) && is_update(graph, k) && seen++ >= left_out) {
+      want_op(p, k);
+    }
+  }
+  p->trial_seconds = INFINITY;
+  mr_status status = updates > left_out ? try_placement(p) : MR_OK;
+  seconds[parts] = p->trial_seconds;
   return status;
 }
 
-static mr_status improve_apart(struct placement *p) {
-  bool taken = false;
-  mr_status status = try_parts(p, PARTS, &taken);
-  if (status == MR_OK) {
-    status = try_parts(p, PARTS / 2, &taken);
+/* Plans with those of the other ops there too. */
+static mr_status try_others(struct placement *p) {
+  const struct mr_graph *graph = p->problem.program;
+  bool any = false;
+  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    if (is_capable(graph, k) && !is_update(graph, k)) {
+      want_op(p, k);
+      any = true;
+    }
   }
-  return status == MR_OK ? try_parts(p, taken ? PARTS / 4 : 3 * PARTS / 4, &taken) : status;
+  return any ? try_placement(p) : MR_OK;
+}
+
+/* Which parts are tried depends on what others of the rung take, not on the best so far: see
+ * plan/plan.h. */
+static mr_status improve_apart(struct placement *p) {
+  double seconds[PARTS + 1];
+  for (uint32_t parts = 0; parts <= PARTS; parts++) {
+    seconds[parts] = -1; /* not tried */
+  }
+  uint32_t best = PARTS;
+  mr_status status = try_updates(p, best, seconds);
+  for (uint32_t by = PARTS / 2; status == MR_OK && by > 0; by /= 2) {
+    uint32_t less = best - by;
+    uint32_t more = best + by <= PARTS ? best + by : best;
+    status = try_updates(p, less, seconds);
+    if (status == MR_OK) {
+      status = try_updates(p, more, seconds);
+    }
+    best = seconds[less] < seconds[best] ? less : best;
+    best = seconds[more] < seconds[best] ? more : best;
+  }
+  return status == MR_OK ? try_others(p) : status;
 }
 
 /* The plan with nothing on the host, then what is better. That the first is of no use says nothing

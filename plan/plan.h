@@ -33,8 +33,10 @@
  * update) may use tensors where they rest, in the host tier. Such a tensor has one host slot for
  * good, and the op's operand is an instance that is that slot. What only such ops use never moves;
  * for others, a gap between two uses on the device is longer by the uses on the host inside it, and
- * is sent to the host: out before the first of them, back after the last. plan/place.c chooses the
- * tensors; the ops keep their place on the compute queue, beside operands on the device.
+ * is sent to the host: out before the first of them, back after the last. What lives inside one
+ * step comes in once where such ops make it, and goes out once where they are the last to use it.
+ * plan/place.c chooses the tensors; the ops keep their place on the compute queue, beside operands
+ * on the device.
  *
  * Where the processor cannot read the device's memory, such an op has all its paged operands on the
  * host, and the queue of the host runs it, beside the ops that the device computes meanwhile. Its
@@ -185,8 +187,8 @@ struct mr_instruction {
 };
 
 /* The small tensors that an op of the queue of the host reads take no more together, each rounded
- * up to MR_HANDOVER_ALIGNMENT: scalars, not data. */
-#define MR_HANDOVER_BYTES     4096u
+ * up to MR_HANDOVER_ALIGNMENT: scalars, and the tokens of a batch. */
+#define MR_HANDOVER_BYTES     (256u * 1024u)
 #define MR_HANDOVER_ALIGNMENT 64u
 
 /* Room on the host for one or more stays of a tensor. */

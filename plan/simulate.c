@@ -45,7 +45,10 @@ static double instruction_seconds(const struct player *player, uint32_t queue,
     return mr_host_op_seconds(player->problem, instruction->op);
   }
   if (instruction->handed_over) {
-    return bind + player->problem->link[MR_LINK_DEVICE_TO_HOST].latency_seconds;
+    return bind +
+           mr_draft_move_seconds(player->problem, MR_LINK_DEVICE_TO_HOST,
+                                 mr_host_handover_bytes(player->plan->program, instruction->op,
+                                                        player->plan->page_bytes));
   }
   if (queue == MR_QUEUE_COMPUTE) {
     return bind + player->problem->op_seconds[instruction->op];

@@ -2,8 +2,8 @@
 /*
  * What a run has taken of its tiers, counted where it takes it and never read from the plan: pages
  * that the device has brought somewhere, small tensors that an op has been given, host pages that a
- * copy has filled, extents that a transfer has written, and all that rests in a home. A tier gives
- * nothing back before the plan changes, so these counts are peaks.
+ * copy has filled or an op been given, extents that a transfer has written, and all that rests in a
+ * home. A tier gives nothing back before the plan changes, so these counts are peaks.
  *
  * Of an accelerator others than the run have a part, which grows when libraries load more code or
  * another process comes. That is no count but a measurement of the driver's, made between steps. It
@@ -27,18 +27,22 @@ static void count_small(struct mr_run *run, uint32_t index) {
 void mr_taken_count_op(struct mr_run *run, mr_op_id op) {
   const struct mr_program_plan *layout = run->layout;
   for (uint32_t i = layout->first_operand[op]; i < layout->first_operand[op + 1]; i++) {
-    if (layout->operands[i] != MR_NO_INSTANCE) {
-      count_small(run, layout->operands[i]);
+    uint32_t operand = layout->operands[i];
+    if (operand != MR_NO_INSTANCE && layout->instances[operand].on_host) {
+      mr_taken_count_slot(run, layout->instances[operand].slot);
+    } else if (operand != MR_NO_INSTANCE) {
+      count_small(run, operand);
     }
   }
 }
 
+/* Copies and ops may count the pages of one slot at once. */
 void mr_taken_count_slot(struct mr_run *run, uint32_t slot) {
   const struct mr_slot *room = &run->layout->slots[slot];
+  const uint32_t *pages = &run->layout->host_pages[room->first_page];
+  _Atomic uint8_t *seen = run->taken.host_page_seen;
   for (uint32_t i = 0; i < room->page_count; i++) {
-    uint8_t *seen = &run->taken.host_page_seen[run->layout->host_pages[room->first_page + i]];
-    if (*seen == 0) {
-      *seen = 1;
+    if (atomic_load(&seen[pages[i]]) == 0 && atomic_exchange(&seen[pages[i]], 1) == 0) {
       atomic_fetch_add(&run->taken.host_page_count, 1);
     }
   }

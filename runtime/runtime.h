@@ -227,9 +227,9 @@ struct mr_queue {
 
 /* What of the tiers has been in use since this plan began; see peak.c. */
 struct mr_taken {
-  uint64_t small_bytes;    /* compute's thread */
-  uint8_t *host_page_seen; /* for each host page; the device-to-host queue's thread */
-  uint8_t *extent_seen;    /* for each extent; the NVMe write queue's thread */
+  uint64_t small_bytes;            /* compute's thread */
+  _Atomic uint8_t *host_page_seen; /* for each host page */
+  uint8_t *extent_seen;            /* for each extent; the NVMe write queue's thread */
   _Atomic uint64_t host_page_count;
   _Atomic uint64_t nvme_bytes;
   uint64_t outside_bytes; /* others' of the accelerator, when it was looked at last */

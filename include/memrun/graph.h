@@ -66,11 +66,11 @@ enum {
   MR_OP_TRAIN_ONLY = 1u << 1,
   /* The callback of MR_BACKEND_CPU may get operands that lie in the host tier, so that tensors
    * which it alone uses need not come to the device: for ops that move more bytes than they
-   * compute, such as an optimizer's updates. Beside a device whose memory the processor cannot
-   * read, it gets all operands on the host and runs while the device computes, where the plan
-   * finds that faster; so it must give the same bits as the device's callback, and an op with
-   * scratch, with an output below half a page, or with more than 4 KiB of such inputs stays on the
-   * device. */
+   * compute, such as an optimizer's updates or an embedding. Beside a device whose memory the
+   * processor cannot read, it gets all operands on the host and runs while the device computes,
+   * where the plan finds that faster; so it must give the same bits as the device's callback, and
+   * an op with scratch, with an output below half a page, with more than 256 KiB of inputs below
+   * half a page, or with a larger MR_INPUT stays on the device. */
   MR_OP_HOST_CAPABLE = 1u << 2,
   /* An update whose effect is wanted in the next step at the earliest: memrun may run it there,
    * right before the first op that needs it, so that its traffic overlaps the forward pass. It

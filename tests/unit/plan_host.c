@@ -361,6 +361,84 @@ static void the_plan_chooses_the_host_where_that_is_faster(void **state) {
   }
 }
 
+/*
+ * A table of 8 SIZE whose rows are looked up first, and that the last op on the device reads whole:
+ *   0 lookup: t -> x   1 forward: w x -> a   2 head: t a -> g   3 update: t g m
+ */
+enum { TABLE, WEIGHT, STATE, GRADIENT, ROWS, ACTIVATION };
+enum { LOOKUP, FORWARD, HEAD, UPDATE };
+
+static void lookup_init(struct fixture *f, uint64_t rows_bytes) {
+  assert_int_equal(mr_graph_create(&f->graph), MR_OK);
+  assert_int_equal(plan_add_tensor(f->graph, MR_PARAMETER, 8 * SIZE), TABLE);
+  assert_int_equal(plan_add_tensor(f->graph, MR_PARAMETER, 12 * SIZE), WEIGHT);
+  assert_int_equal(plan_add_tensor(f->graph, MR_STATE, 8 * SIZE), STATE);
+  assert_int_equal(plan_add_tensor(f->graph, MR_GRADIENT, 8 * SIZE), GRADIENT);
+  assert_int_equal(plan_add_tensor(f->graph, MR_ACTIVATION, rows_bytes), ROWS);
+  assert_int_equal(plan_add_tensor(f->graph, MR_ACTIVATION, SIZE), ACTIVATION);
+  mr_op_id lookup = plan_add_op(f->graph, LIST(TABLE), LIST(ROWS), 0);
+  (void)plan_add_op(f->graph, LIST(WEIGHT, ROWS), LIST(ACTIVATION), 0);
+  (void)plan_add_op(f->graph, LIST(TABLE, ACTIVATION), LIST(GRADIENT), 0);
+  mr_op_id update = plan_add_op(f->graph, LIST(TABLE, GRADIENT, STATE), LIST(TABLE, STATE), 0);
+  f->graph->ops[lookup].flags |= MR_OP_HOST_CAPABLE;
+  f->graph->ops[update].flags |= MR_OP_HOST_CAPABLE;
+  f->op_seconds = plan_op_seconds(f->graph, 1e-3);
+  plan_problem_init(&f->problem, f->graph);
+  f->problem.op_seconds = f->op_seconds;
+  f->problem.search_rounds = 8;
+  f->problem.budget_bytes[MR_TIER_HOST] = UINT64_MAX;
+  f->problem.host_apart = true;
+  f->problem.host_bytes_per_second = 1e12;
+}
+
+/* Few rows cross the link in place of the table, which the head alone wants; as many rows as the
+ * table has do not. */
+static void a_lookup_sends_rows_in_place_of_a_table(void **state) {
+  (void)state;
+  struct fixture f;
+  for (uint32_t few = 0; few < 2; few++) {
+    lookup_init(&f, few == 1 ? SIZE : 8 * SIZE);
+    struct mr_program_plan *plan = make(&f, few == 1 ? 21 : 28);
+    assert_true(plan->fits);
+    const struct mr_instruction *compute = plan->instructions[MR_QUEUE_COMPUTE];
+    assert_true(compute[UPDATE].handed_over);
+    assert_int_equal(compute[LOOKUP].handed_over, few == 1);
+    assert_int_equal(operand(plan, LOOKUP, TABLE)->on_host, few == 1);
+    assert_int_equal(operand(plan, LOOKUP, ROWS)->on_host, few == 1);
+    assert_false(operand(plan, FORWARD, ROWS)->on_host || operand(plan, HEAD, TABLE)->on_host);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
+/* What the host makes comes in once and never goes out, and its gap says so. */
+static void what_the_host_makes_only_comes_in(void **state) {
+  (void)state;
+  struct fixture f;
+  lookup_init(&f, SIZE);
+  bool on_host[ACTIVATION + 1] = {[TABLE] = true, [ROWS] = true};
+  f.problem.on_host = on_host;
+  struct mr_program_plan *plan = make(&f, 40);
+  assert_true(plan->fits);
+  assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], 1);
+  uint32_t told = 0;
+  for (uint32_t i = 0; i < plan->gap_count; i++) {
+    const struct mr_gap *gap = &plan->gaps[i];
+    if (gap->tensor != ROWS) continue;
+    assert_true(gap->decision == MR_DECISION_HOST && !gap->written && !gap->final);
+    assert_int_equal(gap->after_op, LOOKUP);
+    assert_int_equal(gap->before_op, FORWARD);
+    told++;
+  }
+  assert_int_equal(told, 1);
+  /* The table leaves after its update on the device, for the lookup, and comes back for the head.
+   */
+  assert_int_equal(plan->moved_bytes[MR_LINK_DEVICE_TO_HOST], 8 * SIZE);
+  assert_int_equal(plan->moved_bytes[MR_LINK_HOST_TO_DEVICE], 9 * SIZE);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 /* An update of everything needs four tensors on the device; on the host it needs what is not there.
  */
 static void less_memory_will_do(void **state) {
@@ -403,6 +481,8 @@ int main(void) {
       cmocka_unit_test(scalars_are_handed_over),
       cmocka_unit_test(some_ops_are_the_devices),
       cmocka_unit_test(the_plan_chooses_the_host_where_that_is_faster),
+      cmocka_unit_test(a_lookup_sends_rows_in_place_of_a_table),
+      cmocka_unit_test(what_the_host_makes_only_comes_in),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
