@@ -193,12 +193,22 @@ static mr_status improve_apart(struct placement *p) {
   return status == MR_OK ? try_others(p) : status;
 }
 
+/* Where nothing moves a host that is apart can spare the device its ops and no more. */
+static bool may_gain(const struct placement *p) {
+  const struct mr_plan_problem *problem = &p->problem;
+  double seconds = 0;
+  for (mr_op_id k = 0; k < problem->program->op_count; k++) {
+    seconds += is_capable(problem->program, k) ? problem->op_seconds[k] : 0;
+  }
+  bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
+  return moves || (problem->host_apart && seconds > SAME_SECONDS * p->best->step_seconds);
+}
+
 /* The plan with nothing on the host, then what is better. That the first is of no use says nothing
  * of the others: what is used on the host need not be moved. */
 static mr_status choose(struct placement *p) {
   mr_status status = mr_plan_make_placed(&p->problem, p->best);
-  bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
-  if (status != MR_OK || !moves) {
+  if (status != MR_OK || !may_gain(p)) {
     return status;
   }
   return p->problem.host_apart ? improve_apart(p) : improve(p);

@@ -361,6 +361,27 @@ static void the_plan_chooses_the_host_where_that_is_faster(void **state) {
   }
 }
 
+/* Where all fits the host may still spare the device its updates, or had better leave them. */
+static void a_host_beside_a_device_that_holds_all(void **state) {
+  (void)state;
+  struct fixture f;
+  for (uint32_t fast = 0; fast < 2; fast++) {
+    fixture_init(&f, true);
+    f.problem.host_apart = true;
+    f.problem.host_bytes_per_second = fast == 1 ? 1e12 : 1e3;
+    for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+      f.problem.link[l].bytes_per_second = 1e9;
+    }
+    struct mr_program_plan *plan = make(&f, 8);
+    assert_true(plan->fits);
+    assert_int_equal(plan->instruction_count[MR_QUEUE_HOST] > 0, fast == 1);
+    assert_int_equal(moved(plan) > 0, fast == 1);
+    assert_int_equal(plan->step_seconds < 7e-3 * (1 - 1e-9), fast == 1);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
 /*
  * A table of 8 SIZE whose rows are looked up first, and that the last op on the device reads whole:
  *   0 lookup: t -> x   1 forward: w x -> a   2 head: t a -> g   3 update: t g m
@@ -481,6 +502,7 @@ int main(void) {
       cmocka_unit_test(scalars_are_handed_over),
       cmocka_unit_test(some_ops_are_the_devices),
       cmocka_unit_test(the_plan_chooses_the_host_where_that_is_faster),
+      cmocka_unit_test(a_host_beside_a_device_that_holds_all),
       cmocka_unit_test(a_lookup_sends_rows_in_place_of_a_table),
       cmocka_unit_test(what_the_host_makes_only_comes_in),
   };
