@@ -263,11 +263,12 @@ void mr_bound_fini(struct mr_bound *bound) {
 }
 
 /* Rates of the links that the budgets allow, 0 for others, and the faces of the drive's hull: the
- * seconds that a byte read and a byte written add to each. */
+ * seconds that a byte read and a byte written add to each; what ops lose to each of the two. */
 struct rates {
   double read, write, to_device, to_host;
   double face[2][2];
   double host_bytes;
+  double loss;
 };
 
 static struct rates rates_under(const struct mr_plan_problem *problem, const uint64_t *budget) {
@@ -290,6 +291,7 @@ static struct rates rates_under(const struct mr_plan_problem *problem, const uin
   rates.face[0][1] = other / rates.write;
   rates.face[1][0] = other / rates.read;
   rates.face[1][1] = 1 / rates.write;
+  rates.loss = mr_plan_loss_beside_nvme(problem);
   return rates;
 }
 
@@ -318,8 +320,15 @@ static double passing_seconds(const struct rates *rates, double in, double out) 
   return seconds;
 }
 
+/* Seconds for ops that take so long alone, while so many bytes come in and go out. */
+static double working_seconds(const struct rates *rates, double ops, double in, double out) {
+  double deep = fmax(in - rates->host_bytes, 0) + fmax(out - rates->host_bytes, 0);
+  return ops + rates->loss * deep;
+}
+
 static double total_seconds(const struct mr_bound *bound, const struct rates *rates,
                             double device) {
+  double ops = bound->clock[bound->cut_count];
   double seconds = 0;
   for (uint32_t k = 0; k < bound->problem->program->op_count; k++) {
     double in = bound->live_bytes[k] - device;
@@ -327,6 +336,7 @@ static double total_seconds(const struct mr_bound *bound, const struct rates *ra
     if (in > 0) {
       seconds = fmax(seconds, passing_seconds(rates, in, out));
       seconds = fmax(seconds, passing_seconds(rates, in, 0));
+      seconds = fmax(seconds, working_seconds(rates, ops, in, out));
     }
   }
   return seconds;
@@ -343,7 +353,7 @@ static double window_seconds(const struct mr_bound *bound, const struct rates *r
       bound->in_bytes[(size_t)cut * (count + 1) + d] - (device - (double)bound->held_bytes[cut]);
   double out =
       bound->out_bytes[(size_t)end * (count + 1) + d] - (device - (double)bound->held_bytes[end]);
-  double seconds = fmax(ops, passing_seconds(rates, in, out));
+  double seconds = fmax(working_seconds(rates, ops, in, out), passing_seconds(rates, in, out));
   if (in > 0) {
     double last = mr_host_least_seconds(bound->problem, (bound->cuts[end] + n - 1) % n);
     seconds = fmax(seconds, passing_seconds(rates, in, 0) + last);

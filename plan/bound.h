@@ -21,6 +21,10 @@
  * alone, or both slowed down. The points (bytes read, bytes written) that it can pass in a second
  * have a convex hull with at most two faces; each face is a bound.
  *
+ * Ops beside NVMe. What a drive moves takes time from the ops that run meanwhile, a given part of a
+ * second for each byte; and a byte that moves while no op runs takes the drive at least as long. So
+ * a window lasts as long as its ops and what they lose to all the bytes that must pass in it.
+ *
  * Ops on the host. Where such an op may use a tensor below, it need not come to the device for it:
  * those uses do not count, and neither does a tensor that such an op makes anew.
  *

@@ -24,6 +24,15 @@ uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes) {
   return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
 }
 
+double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem) {
+  double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = problem->nvme_mixed_bytes_per_second;
+  double fastest =
+      mixed > 0 ? fmax(fmin(mixed, reads + writes), fmax(reads, writes)) : reads + writes;
+  return fmin(problem->nvme_op_seconds_per_byte, (1 - LEAST_PACE) / fastest);
+}
+
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
   bool handed_over = draft->problem->host_apart && draft->runs_on_host[op];
   return handed_over ? 0 : draft->problem->op_seconds[op];

@@ -120,6 +120,10 @@ double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double by
 /* The pages of a tensor or of scratch; 0: it is small. */
 uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes);
 
+/* Of the time of ops, what a byte that NVMe moves beside them costs at least, however fast. No byte
+ * takes the drive less, so one that moves while none runs costs a step no less either. */
+double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem);
+
 /* For how long the op takes up the device. */
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
 

@@ -275,8 +275,8 @@ struct mr_program_plan {
   uint32_t *first_operand; /* op count + 1 */
 
   double step_seconds;    /* predicted, steady state: from one step's first op to the next one's */
-  double bound_seconds;   /* no plan of this program can be faster: the busiest of compute and
-                             mandatory moves */
+  double bound_seconds;   /* no plan of this program can be faster: the busiest of mandatory moves
+                             and of compute, with what these moves take from it */
   double compute_seconds; /* of the device */
   double host_seconds;    /* of the queue of the host */
   double link_seconds[MR_LINK_COUNT];

@@ -87,6 +87,9 @@ static void make_problem(struct mr_plan_problem *problem, struct mr_random *rand
     problem->nvme_mixed_bytes_per_second =
         problem->link[MR_LINK_NVME_READ].bytes_per_second * (0.5 + mr_random_unit(random));
   }
+  if (mr_random_below(random, 2) == 0) {
+    problem->nvme_op_seconds_per_byte = 2e-7 * mr_random_unit(random);
+  }
   uint32_t tiers = (uint32_t)mr_random_below(random, 8);
   problem->budget_bytes[MR_TIER_HOST] = tiers < 4 || tiers == 7 ? UINT64_MAX : 0;
   problem->budget_bytes[MR_TIER_NVME] = tiers >= 4 ? UINT64_MAX : 0;
