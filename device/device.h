@@ -47,6 +47,9 @@
  * wait for it, and then it tells how long the work took. A stream has a fixed number of marks,
  * which its user takes again once their work has been waited for.
  *
+ * A device *hangs* when work on it does not end in time. Nothing waits for it then, nor asks the
+ * driver for anything: what was taken stays until the process ends.
+ *
  * Threads. bind may run on several threads at once for ranges that share no page; who binds a page
  * has waited for its last user. A stream is enqueued on by one thread at a time, and its marks are
  * waited for by one thread. A thread calls `enter` before anything else of a device that has one.
@@ -88,6 +91,7 @@ struct mr_device_config {
   /* The pages that each range will be bound with, as many as its bytes need; borrowed during
    * create. NULL: only for a device without streams. */
   const uint32_t *const *range_pages;
+  double timeout_seconds; /* of work on streams: what takes longer never ends; 0: no limit */
   bool in_pieces; /* small pages are pieces of huge ones: transfers are faster, moves slower */
 };
 
@@ -113,6 +117,12 @@ struct mr_stream_ops {
   mr_status (*clear)(struct mr_stream *stream, void *to, uint64_t bytes, const char *what);
   /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end. */
   mr_status (*wait)(struct mr_stream *stream, uint32_t mark, const char *what, double *seconds_out);
+  /* The same, but no longer than the device's time limit: MR_TIMEOUT, and the device hangs. */
+  mr_status (*wait_in_time)(struct mr_stream *stream, uint32_t mark, const char *what,
+                            double *seconds_out);
+  /* Whether the work of a mark that was opened has begun. Any thread; false where that cannot be
+   * told. */
+  bool (*has_begun)(struct mr_stream *stream, uint32_t mark);
 };
 
 struct mr_device_ops {

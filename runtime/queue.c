@@ -9,9 +9,9 @@
 #define STACK_BYTES (256ull << 10)
 /* How often a wait looks whether anything still moves. */
 #define WATCH_NS 1000000000ull
-/* The store's own deadline comes first. */
-#define WATCH_FACTOR        1.5
-#define WATCH_EXTRA_SECONDS 2.0
+/* Threads of a run that failed because nothing moved for too long end in this time, or not at all.
+ */
+#define GRACE_NS 1000000000ull
 
 static void wake_all(struct mr_run *run) {
   atomic_store(&run->stop, true);
@@ -55,18 +55,17 @@ static uint64_t progress_mark(const struct mr_run *run) {
   return mark;
 }
 
-/* Whether the queue's thread or stream has an op or a copy. What a stream has waits for other
- * streams at most, which have what it waits for. */
-static bool runs_work(const struct mr_queue *queue) {
-  bool streams =
-      queue->stream != NULL && mr_counter_load(&queue->enqueued) != mr_counter_load(&queue->done);
-  return streams || atomic_load(&queue->op_started_ns) != 0;
+/* Whether the queue's stream has an op or a copy. What a stream has waits for other streams at
+ * most, which have what it waits for. */
+static bool stream_works(const struct mr_queue *queue) {
+  return queue->stream != NULL &&
+         mr_counter_load(&queue->enqueued) != mr_counter_load(&queue->done);
 }
 
-/* An op or a copy may take as long as it takes: it runs, it does not wait. */
-static bool anything_runs(const struct mr_run *run) {
+/* An op or a copy of the processor may take as long as it takes: it runs, it does not wait. */
+static bool processor_works(const struct mr_run *run) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    if (runs_work(&run->queues[q])) {
+    if (atomic_load(&run->queues[q].op_started_ns) != 0) {
       return true;
     }
   }
@@ -77,7 +76,7 @@ bool mr_queues_busy(struct mr_run *run) {
   bool busy = false;
   for (uint32_t link = 0; link < MR_LINK_COUNT && !busy; link++) {
     struct mr_queue *queue = &run->queues[MR_QUEUE_OF(link)];
-    busy = runs_work(queue);
+    busy = stream_works(queue) || atomic_load(&queue->op_started_ns) != 0;
     if (queue->transfers != NULL && queue->count != 0) {
       pthread_mutex_lock(&queue->lock);
       busy = queue->in_flight_bytes != 0;
@@ -104,13 +103,52 @@ const char *mr_queue_name(uint32_t index) {
   return index == MR_QUEUE_COMPUTE ? "compute" : mr_link_names[index - MR_QUEUE_OF(0)];
 }
 
+/* The first of a queue that is not done. */
+static const struct mr_instruction *first_undone(const struct mr_queue *queue) {
+  uint32_t base = (mr_counter_load(&queue->run->steps) - 1) * queue->count;
+  int32_t ahead = (int32_t)(mr_counter_load(&queue->done) - base);
+  uint32_t index = ahead < 0 ? queue->count - (uint32_t)-ahead : (uint32_t)ahead;
+  return &queue->instructions[index % queue->count];
+}
+
+/* The queue whose stream works: best one whose work has begun and so waits for no other stream.
+ * NULL: no stream works. */
+static const struct mr_queue *find_hung(const struct mr_run *run) {
+  const struct mr_queue *hung = NULL;
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    const struct mr_queue *queue = &run->queues[q];
+    if (!stream_works(queue)) continue;
+    uint32_t mark = (uint32_t)(first_undone(queue) - queue->instructions);
+    if (run->device_ops->streams->has_begun(queue->stream, mark)) {
+      return queue;
+    }
+    hung = hung == NULL ? queue : hung;
+  }
+  return hung;
+}
+
+static void report_hung(const struct mr_queue *hung, double age_seconds) {
+  const struct mr_run *run = hung->run;
+  const struct mr_instruction *instruction = first_undone(hung);
+  bool compute = hung->index == MR_QUEUE_COMPUTE;
+  mr_log(MR_LOG_ERROR,
+         "device %s hangs: %s%s of step %llu (%s) has not ended, and nothing has moved for %.1f s "
+         "(time limit %.1f s); the run can only be left, and go on from its last checkpoint; raise "
+         "--io-timeout if it may take so long",
+         run->device_ops->name, compute ? "op " : "the copy of tensor ",
+         mr_instruction_name(run, instruction), (unsigned long long)run->step_index,
+         mr_queue_name(hung->index), age_seconds, mr_settings_watch_seconds(&run->plan->settings));
+}
+
 static void report_stuck(struct mr_queue *queue, const struct mr_queue *awaited,
                          const struct mr_instruction *instruction, double age_seconds) {
   const struct mr_run *run = queue->run;
-  uint32_t base = (mr_counter_load(&run->steps) - 1) * awaited->count;
-  int32_t ahead = (int32_t)(mr_counter_load(&awaited->done) - base);
-  uint32_t index = ahead < 0 ? awaited->count - (uint32_t)-ahead : (uint32_t)ahead;
-  const struct mr_instruction *stuck = &awaited->instructions[index % awaited->count];
+  const struct mr_queue *hung = find_hung(run);
+  if (hung != NULL) {
+    report_hung(hung, age_seconds);
+    return;
+  }
+  const struct mr_instruction *stuck = first_undone(awaited);
   mr_log(MR_LOG_ERROR,
          "%s of %s has waited %.1f s for %s of %s, and nothing has moved since (time limit %.1f s)",
          mr_queue_name(queue->index), mr_instruction_name(run, instruction), age_seconds,
@@ -127,7 +165,7 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
   if (queue->index == MR_QUEUE_COMPUTE && awaited->transfers != NULL) {
     mr_transfer_promote(awaited, target);
   }
-  double limit = run->plan->settings.io_timeout_seconds * WATCH_FACTOR + WATCH_EXTRA_SECONDS;
+  double limit = mr_settings_watch_seconds(&run->plan->settings);
   uint64_t still_since_ns = mr_clock_ns();
   uint64_t mark = progress_mark(run);
   while (!mr_counter_wait(counter, target, &run->stop, WATCH_NS)) {
@@ -136,7 +174,7 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
     }
     uint64_t now_mark = progress_mark(run);
     uint64_t now_ns = mr_clock_ns();
-    if (now_mark != mark || anything_runs(run)) {
+    if (now_mark != mark || processor_works(run)) {
       mark = now_mark;
       still_since_ns = now_ns;
     }
@@ -286,14 +324,14 @@ static void *queue_main(void *argument) {
   mr_status status = run->device_ops->enter == NULL ? MR_OK : run->device_ops->enter(run->device);
   if (status != MR_OK) {
     mr_run_fail(run, status);
-    return NULL;
   }
-  for (uint64_t step = 0;; step++) {
-    if (!mr_counter_wait(&run->steps, (uint32_t)(step + 1), &run->stop, UINT64_MAX) ||
-        !run_step(queue, step)) {
-      return NULL;
-    }
+  bool going = status == MR_OK;
+  for (uint64_t step = 0; going; step++) {
+    going = mr_counter_wait(&run->steps, (uint32_t)(step + 1), &run->stop, UINT64_MAX) &&
+            run_step(queue, step);
   }
+  mr_counter_add(&run->ended, 1);
+  return NULL;
 }
 
 void mr_queues_init(struct mr_run *run) {
@@ -341,11 +379,14 @@ mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument)
            strerror(error));
     return MR_NO_MEMORY;
   }
+  queue->run->thread_count++;
   return MR_OK;
 }
 
 mr_status mr_queues_start(struct mr_run *run) {
   mr_traffic_watch(&run->traffic, run->store);
+  mr_counter_init(&run->ended, 0);
+  run->thread_count = 0;
   mr_status status = mr_streams_start(run);
   if (status == MR_OK) {
     status = mr_rings_start(run);
@@ -371,10 +412,32 @@ static void join_all(struct mr_run *run) {
   mr_streams_join(run);
 }
 
-void mr_queues_stop(struct mr_run *run) {
+/* Whether all threads end; those of a device that does not hang do when their work is over. */
+static bool await_threads(struct mr_run *run) {
+  double limit_ns = mr_settings_watch_seconds(&run->plan->settings) * 1e9;
+  uint64_t patience_ns = mr_run_status(run) == MR_TIMEOUT ? GRACE_NS : (uint64_t)limit_ns;
+  bool ended = run->device_ops->streams == NULL;
+  while (!ended) {
+    ended = mr_counter_wait(&run->ended, run->thread_count, NULL, patience_ns);
+    if (!ended && !processor_works(run)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool mr_queues_stop(struct mr_run *run) {
   mr_run_fail(run, MR_INTERRUPTED);
+  if (!await_threads(run)) {
+    if (mr_run_status(run) != MR_TIMEOUT) {
+      mr_log(MR_LOG_ERROR, "device %s hangs: its work has not ended %.1f s after the run",
+             run->device_ops->name, mr_settings_watch_seconds(&run->plan->settings));
+    }
+    return false;
+  }
   join_all(run);
   mr_streams_fini(run);
+  return true;
 }
 
 void mr_queues_rest(struct mr_run *run) {

@@ -66,7 +66,8 @@ static mr_status choose_ops(struct rehearsal *rehearsal) {
 }
 
 /* One range on pages of its own. */
-static mr_status take_device(struct rehearsal *rehearsal, uint64_t page_bytes) {
+static mr_status take_device(struct rehearsal *rehearsal, uint64_t page_bytes,
+                             double timeout_seconds) {
   uint32_t page_count = (uint32_t)mr_div_up(rehearsal->bytes, page_bytes);
   uint32_t *pages = mr_allocate(page_count, sizeof *pages);
   if (pages == NULL) {
@@ -81,7 +82,8 @@ static mr_status take_device(struct rehearsal *rehearsal, uint64_t page_bytes) {
                                           .page_count = page_count,
                                           .range_bytes = range_bytes,
                                           .range_count = 1,
-                                          .range_pages = range_pages};
+                                          .range_pages = range_pages,
+                                          .timeout_seconds = timeout_seconds};
   mr_status status = rehearsal->device_ops->create(&config, &rehearsal->device);
   free(pages);
   return status == MR_OK
@@ -137,11 +139,12 @@ static mr_status run_op(const struct rehearsal *rehearsal, const struct mr_op *o
   if (status == MR_OK) {
     status = streams->end(rehearsal->stream, 0, op->name);
   }
-  return status == MR_OK ? streams->wait(rehearsal->stream, 0, op->name, &seconds) : status;
+  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, op->name, &seconds) : status;
 }
 
-static mr_status rehearse(struct rehearsal *rehearsal, uint64_t page_bytes) {
-  mr_status status = take_device(rehearsal, page_bytes);
+static mr_status rehearse(struct rehearsal *rehearsal, uint64_t page_bytes,
+                          double timeout_seconds) {
+  mr_status status = take_device(rehearsal, page_bytes, timeout_seconds);
   for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
     mr_op_id id = rehearsal->ops[i];
     status = run_op(rehearsal, &rehearsal->graph->ops[id],
@@ -168,7 +171,7 @@ mr_status mr_rehearse(const struct mr_graph *graph, const struct mr_settings *se
            settings->device->name, mr_size_format(free_bytes, &text[0]),
            mr_size_format(rehearsal.bytes, &text[1]));
   } else if (status == MR_OK && rehearsal.op_count > 0) {
-    status = rehearse(&rehearsal, caps.page_bytes);
+    status = rehearse(&rehearsal, caps.page_bytes, mr_settings_watch_seconds(settings));
     mr_log(MR_LOG_DEBUG, "device %s: %u of %u ops were rehearsed, in %s", settings->device->name,
            rehearsal.op_count, graph->op_count, mr_size_format(rehearsal.bytes, &text[0]));
   }

@@ -61,7 +61,9 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   mr_status status = mr_tiers_migrate(run, next);
   if (status != MR_OK) {
     next->status = status;
-    mr_tiers_fini(next);
+    if (!mr_run_is_left(next)) {
+      mr_tiers_fini(next);
+    }
     return status;
   }
   mr_tiers_fini(run);

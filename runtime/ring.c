@@ -258,6 +258,7 @@ static void *pump_main(void *argument) {
   if (status != MR_OK) {
     mr_run_fail(run, status);
   }
+  mr_counter_add(&run->ended, 1);
   return NULL;
 }
 

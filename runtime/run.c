@@ -124,6 +124,10 @@ static void teach_profile(struct mr_run *run) {
   }
 }
 
+bool mr_run_is_left(struct mr_run *run) {
+  return run->device_ops->streams != NULL && mr_run_status(run) == MR_TIMEOUT;
+}
+
 void mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
     return;
@@ -132,7 +136,10 @@ void mr_run_destroy(struct mr_run *run) {
     mr_run_replay(run);
     teach_profile(run);
   }
-  mr_queues_stop(run);
+  bool ended = mr_queues_stop(run);
+  if (!ended || mr_run_is_left(run)) {
+    return; /* what still runs may use all of it */
+  }
   mr_tiers_fini(run);
   mr_team_destroy(run->team);
   /* The timeline is a by-product: whoever wants its status has read the log line. */

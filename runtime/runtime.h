@@ -66,7 +66,11 @@
  * Errors. The first failure wins: it is kept, `stop` is set, every wait ends, and mr_run_step
  * returns it. A wait in which nothing moves for longer than the I/O time limit and a half ends the
  * run with the instruction, the tensor and the age. The store has a deadline of its own for each
- * transfer, which is shorter.
+ * transfer, which is shorter. What the processor works on may take as long as it takes, but a
+ * kernel or a copy of a stream that lets nothing else move for so long is taken to hang. Threads
+ * that wait for it sit in the driver for good, so that such a run is left as it is when it is
+ * destroyed. For the thread that watches not to sit there too, compute is never further ahead of
+ * its stream than the driver takes work for without blocking.
  *
  * Not here: which tensor goes where (plan/), what is recomputed at what price (recompute/), how
  * bytes reach the disk (offload/), where pages are (device/). Choosing among recompute candidates
@@ -171,6 +175,9 @@ struct mr_plan {
   uint32_t deferred_op_count; /* ops that run in the next step */
   struct mr_store_rates nvme; /* that the forecast is made with */
 };
+
+/* How long a wait may see nothing move, and work on a device with streams may take. */
+double mr_settings_watch_seconds(const struct mr_settings *settings);
 
 /* The budgets as users know them: the device's with what others have of it. */
 void mr_settings_tell_budgets(const struct mr_settings *settings,
@@ -285,6 +292,8 @@ struct mr_run {
   double replan_before_seconds; /* the former plan's forecast by the same rates */
   _Atomic uint64_t forecast_ns; /* the present plan's step */
   _Atomic bool stop;
+  uint32_t thread_count;   /* of the queues, that were started since they rested */
+  struct mr_counter ended; /* of them */
   pthread_mutex_t status_lock;
   mr_status status; /* the first failure */
 
@@ -303,7 +312,8 @@ struct mr_run {
 
 /* Keeps the first failure and stops every queue. Any thread. */
 void mr_run_fail(struct mr_run *run, mr_status status);
-mr_status mr_run_status(struct mr_run *run);
+/* Whether a device may still touch what the run has, for good: nothing of it is given back. */
+bool mr_run_is_left(struct mr_run *run);
 
 /*
  * Takes the tiers, zeroed, and computes every address; undone by mr_tiers_fini, which may be called
@@ -362,8 +372,9 @@ MR_CHECK_RESULT mr_status mr_queues_load(struct mr_run *run);
 MR_CHECK_RESULT mr_status mr_queues_start(struct mr_run *run);
 /* Joins the threads between two steps, after mr_run_drain; load and start go on. */
 void mr_queues_rest(struct mr_run *run);
-/* Stops and joins; the store is still there. */
-void mr_queues_stop(struct mr_run *run);
+/* Stops and joins; the store is still there. False where a thread is held up in the driver of a
+ * device that hangs: the run, the plan and the graph must stay then. */
+bool mr_queues_stop(struct mr_run *run);
 void mr_queues_fini(struct mr_run *run);
 
 /* Runs what is pending, between two steps; a failure is the run's. */
@@ -383,7 +394,7 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
 /* The tensor of a move or the op of compute. */
 const char *mr_instruction_name(const struct mr_run *run, const struct mr_instruction *instruction);
 const char *mr_queue_name(uint32_t index);
-/* A thread of a queue's; MR_NO_MEMORY. */
+/* A thread of a queue's, whose last deed is to count itself in run->ended; MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument),
                                           void *argument, pthread_t *thread_out);
 /* Waits for an instruction's pairs; false where the run stopped (or this wait stopped it). */

@@ -15,6 +15,9 @@
 #define MAX_THREADS     1024u
 #define DEFAULT_TIMEOUT 30.0
 #define MAX_TIMEOUT     86400.0
+/* The store's own deadline comes first. */
+#define WATCH_FACTOR        1.5
+#define WATCH_EXTRA_SECONDS 2.0
 
 void mr_options_init(struct mr_options *options) {
   *options = (struct mr_options){
@@ -191,9 +194,6 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
                       const struct mr_graph *graph) {
   settings->device = mr_device_find(options->device);
   mr_status status = take_files(settings, options);
-  if (status == MR_OK) {
-    status = take_accelerator(settings, graph);
-  }
   if (status != MR_OK) {
     return status;
   }
@@ -218,6 +218,9 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   if (settings->offload_nvme && settings->machine == NULL) {
     status = take_paths(settings, options);
   }
+  if (status == MR_OK) {
+    status = take_accelerator(settings, graph);
+  }
   return status == MR_OK ? mr_budget_resolve(settings, options) : status;
 }
 
@@ -233,6 +236,10 @@ mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options
     mr_settings_fini(settings);
   }
   return status;
+}
+
+double mr_settings_watch_seconds(const struct mr_settings *settings) {
+  return settings->io_timeout_seconds * WATCH_FACTOR + WATCH_EXTRA_SECONDS;
 }
 
 void mr_settings_tell_budgets(const struct mr_settings *settings,

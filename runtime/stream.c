@@ -13,6 +13,11 @@
  * queue's row ended, and the wait is taken for none where it was shorter than this. */
 #define NO_WAIT_NS 20000u
 
+/* How many ops or copies a stream may have been given that are not over. The driver takes some 1000
+ * launches, copies and events before a call blocks until others are over, and an op is a dozen of
+ * them at most; that many are milliseconds of work. */
+#define MOST_AHEAD 64u
+
 static bool has_stream(uint32_t index) {
   return index == MR_QUEUE_COMPUTE || index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST) ||
          index == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE);
@@ -20,12 +25,14 @@ static bool has_stream(uint32_t index) {
 
 /* ---- Enqueuing ---- */
 
-/* The mark of the next instruction, whose former work is over; false where the run stopped. */
+/* The mark of the next instruction, whose former work is over, when the stream has room for it;
+ * false where the run stopped. */
 static bool take_mark(struct mr_queue *queue, const struct mr_instruction *instruction,
                       uint32_t *mark_out) {
   uint32_t next = mr_counter_load(&queue->enqueued);
+  uint32_t most = queue->count < MOST_AHEAD ? queue->count : MOST_AHEAD;
   *mark_out = (uint32_t)(instruction - queue->instructions);
-  return mr_queue_await(queue, queue, &queue->done, next + 1 - queue->count, instruction);
+  return mr_queue_await(queue, queue, &queue->done, next + 1 - most, instruction);
 }
 
 bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t count,
@@ -164,7 +171,7 @@ static mr_status collect(struct mr_queue *queue, uint32_t index) {
   double seconds = 0;
   mr_status status = run->device_ops->streams->wait(
       queue->stream, index, mr_instruction_name(run, instruction), &seconds);
-  if (status != MR_OK) {
+  if (status != MR_OK || atomic_load(&run->stop)) {
     return status;
   }
   uint64_t now_ns = mr_clock_ns();
@@ -179,22 +186,33 @@ static mr_status collect(struct mr_queue *queue, uint32_t index) {
   return MR_OK;
 }
 
+/* Until the run stops, or something fails. */
+static mr_status collect_all(struct mr_queue *queue) {
+  uint32_t index = 0;
+  for (uint32_t done = 0;; done++) {
+    if (!mr_counter_wait(&queue->enqueued, done + 1, &queue->run->stop, UINT64_MAX)) {
+      return MR_OK;
+    }
+    mr_status status = collect(queue, index);
+    if (status != MR_OK) {
+      return status;
+    }
+    index = index + 1 == queue->count ? 0 : index + 1;
+    mr_counter_add(&queue->done, 1);
+  }
+}
+
 static void *collector_main(void *argument) {
   struct mr_queue *queue = argument;
   struct mr_run *run = queue->run;
   mr_status status = run->device_ops->enter(run->device);
-  uint32_t index = 0;
-  for (uint32_t done = 0; status == MR_OK; done++) {
-    if (!mr_counter_wait(&queue->enqueued, done + 1, &run->stop, UINT64_MAX)) {
-      return NULL;
-    }
-    status = collect(queue, index);
-    index = index + 1 == queue->count ? 0 : index + 1;
-    if (status == MR_OK) {
-      mr_counter_add(&queue->done, 1);
-    }
+  if (status == MR_OK) {
+    status = collect_all(queue);
   }
-  mr_run_fail(run, status);
+  if (status != MR_OK) {
+    mr_run_fail(run, status);
+  }
+  mr_counter_add(&run->ended, 1);
   return NULL;
 }
 

@@ -31,6 +31,7 @@ static mr_status take_device(struct mr_run *run, bool deferred) {
       .range_count = layout->instance_count,
       .in_pieces = layout->moved_bytes[MR_LINK_NVME_READ] > 0,
       .deferred = deferred,
+      .timeout_seconds = mr_settings_watch_seconds(&run->plan->settings),
   };
   if (status == MR_OK) {
     status = run->device_ops->create(&config, &run->device);

@@ -105,6 +105,8 @@ MR_CHECK_RESULT mr_status trainer_prepare(const struct trainer_options *options,
  */
 MR_CHECK_RESULT mr_status trainer_create(const struct trainer_options *options,
                                          struct trainer **trainer_out);
+/* Where a CUDA device did not answer in time, what it may still use stays until the process ends:
+ * see mr_run_destroy. */
 void trainer_destroy(struct trainer *trainer);
 
 const struct trainer_info *trainer_get_info(const struct trainer *trainer);

@@ -225,6 +225,7 @@ static mr_status check_files(struct trainer *trainer, struct checkpoint *checkpo
 static mr_status start(struct trainer *trainer, const struct checkpoint *checkpoint) {
   const struct trainer_options *options = &trainer->options;
   mr_status status = mr_run_create(trainer->step->graph, &options->run, &trainer->run);
+  trainer->timed_out = status == MR_TIMEOUT;
   if (status == MR_OK && options->checkpoint_dir != NULL) {
     status = directory_prepare(options->checkpoint_dir);
   }
@@ -269,7 +270,12 @@ void trainer_destroy(struct trainer *trainer) {
   if (trainer == NULL) {
     return;
   }
+  bool hangs =
+      trainer->timed_out || (trainer->run != NULL && mr_run_status(trainer->run) == MR_TIMEOUT);
   mr_run_destroy(trainer->run);
+  if (hangs && trainer->options.run.device == MR_BACKEND_CUDA) {
+    return; /* what still runs on the device may use all of it */
+  }
   step_destroy(trainer->step);
   data_close(trainer->data);
   data_close(trainer->eval_data);

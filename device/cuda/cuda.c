@@ -66,10 +66,7 @@ static mr_status map_all(struct mr_device *device) {
 }
 
 static mr_status synchronize(struct mr_device *device, const char *what) {
-  mr_cu_result result = device->cuda.stream_synchronize(device->access);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : mr_cuda_failed(&device->cuda, result, "cuStreamSynchronize", "%s", what);
+  return mr_cuda_await(device, NULL, what);
 }
 
 /* Every page is zeroed once, at the first of its places. */
@@ -124,10 +121,10 @@ static void cuda_destroy(struct mr_device *device) {
   if (device == NULL) {
     return;
   }
-  if (device->cuda.context != NULL) {
+  if (device->cuda.context != NULL && !device->hangs) {
     give_back(device);
+    mr_cuda_close(&device->cuda);
   }
-  mr_cuda_close(&device->cuda);
   cuda_abandon(device);
 }
 
@@ -156,6 +153,7 @@ static mr_status cuda_create(const struct mr_device_config *config, struct mr_de
       .page_count = config->page_count,
       .small_count = (uint32_t)mr_div_up(config->small_bytes, config->page_bytes),
       .range_count = config->range_count,
+      .timeout_seconds = config->timeout_seconds,
   };
   mr_status status = mr_cuda_places_init(device, config);
   if (status == MR_OK) {
@@ -283,6 +281,9 @@ static mr_status cuda_pin(struct mr_device *device, void *data, uint64_t bytes, 
 
 static void cuda_unpin(struct mr_device *device, void *data) {
   struct mr_cuda *cuda = &device->cuda;
+  if (device->hangs) {
+    return;
+  }
   mr_cuda_told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
   mr_cuda_told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
 }
@@ -305,7 +306,7 @@ static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
 
 static bool cuda_settle(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
-  return cuda->context_set(cuda->context) == MR_CU_SUCCESS &&
+  return !device->hangs && cuda->context_set(cuda->context) == MR_CU_SUCCESS &&
          cuda->context_synchronize() == MR_CU_SUCCESS;
 }
 

@@ -29,7 +29,14 @@ struct mr_device {
   uint64_t *places_of;    /* all places, by page */
   mr_cu_address reserved; /* 0: nothing */
   mr_cu_stream access;    /* for reads and writes between steps */
+  double timeout_seconds; /* 0: none */
+  bool hangs;             /* the driver is left alone */
 };
+
+/* Waits until a query of the driver (an event's, or of the stream `access`: NULL) gives something
+ * other than that work goes on, and logs what fails. MR_TIMEOUT: the device hangs from now on. */
+MR_CHECK_RESULT mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event,
+                                        const char *what);
 
 extern const struct mr_stream_ops mr_cuda_streams;
 

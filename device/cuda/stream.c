@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams of the cuda device, and marks: two events around a piece of work. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "device/cuda/device.h"
@@ -17,11 +18,8 @@ struct mr_stream {
   uint32_t mark_count;
 };
 
-static void stream_destroy(struct mr_stream *stream) {
-  if (stream == NULL) {
-    return;
-  }
-  /* After a fault of the device these fail as well, and the fault has been told. */
+/* After a fault of the device these fail as well, and the fault has been told. */
+static void give_back(struct mr_stream *stream) {
   struct mr_cuda *cuda = &stream->device->cuda;
   (void)cuda->context_set(cuda->context);
   for (uint32_t i = 0; stream->marks != NULL && i < stream->mark_count; i++) {
@@ -34,6 +32,15 @@ static void stream_destroy(struct mr_stream *stream) {
   }
   if (stream->handle != NULL) {
     (void)cuda->stream_destroy(stream->handle);
+  }
+}
+
+static void stream_destroy(struct mr_stream *stream) {
+  if (stream == NULL) {
+    return;
+  }
+  if (!stream->device->hangs) {
+    give_back(stream);
   }
   free(stream->marks);
   free(stream);
@@ -149,22 +156,73 @@ static mr_status stream_clear(struct mr_stream *stream, void *to, uint64_t bytes
                                                   what, (unsigned long long)bytes);
 }
 
-static mr_status stream_wait(struct mr_stream *stream, uint32_t mark, const char *what,
-                             double *seconds_out) {
+/* The driver's own waits know no deadline, so it is asked again and again: at once at first, then
+ * after naps, which are short beside what somebody waits for so long. */
+#define EAGER_SECONDS 50e-6
+#define NAP_NS        50000
+
+mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event, const char *what) {
+  struct mr_cuda *cuda = &device->cuda;
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  double start = mr_clock_seconds();
+  for (;;) {
+    mr_cu_result result =
+        event != NULL ? cuda->event_query(event) : cuda->stream_query(device->access);
+    if (result != MR_CU_NOT_READY) {
+      const char *call = event != NULL ? "cuEventQuery" : "cuStreamQuery";
+      return result == MR_CU_SUCCESS ? MR_OK : mr_cuda_failed(cuda, result, call, "%s", what);
+    }
+    double age = mr_clock_seconds() - start;
+    if (device->timeout_seconds > 0 && age > device->timeout_seconds) {
+      mr_log(MR_LOG_ERROR,
+             "cuda: the device hangs: %s has not ended for %.1f s (time limit %.1f s); raise "
+             "--io-timeout if it may take so long",
+             what, age, device->timeout_seconds);
+      device->hangs = true;
+      return MR_TIMEOUT;
+    }
+    if (age > EAGER_SECONDS) {
+      (void)nanosleep(&nap, NULL);
+    }
+  }
+}
+
+static bool stream_has_begun(struct mr_stream *stream, uint32_t mark) {
   MR_ASSERT(mark < stream->mark_count);
   struct mr_cuda *cuda = &stream->device->cuda;
+  return cuda->event_query(stream->marks[mark].begin) == MR_CU_SUCCESS;
+}
+
+/* What the work of a mark that is over took. */
+static mr_status take_time(struct mr_stream *stream, uint32_t mark, const char *what,
+                           double *seconds_out) {
+  struct mr_cuda *cuda = &stream->device->cuda;
   const struct mark *pair = &stream->marks[mark];
-  mr_cu_result result = cuda->event_synchronize(pair->end);
-  if (result != MR_CU_SUCCESS) {
-    return mr_cuda_failed(cuda, result, "cuEventSynchronize", "%s", what);
-  }
   float milliseconds = 0;
-  result = cuda->event_elapsed(&milliseconds, pair->begin, pair->end);
+  mr_cu_result result = cuda->event_elapsed(&milliseconds, pair->begin, pair->end);
   if (result != MR_CU_SUCCESS) {
     return mr_cuda_failed(cuda, result, "cuEventElapsedTime", "%s", what);
   }
   *seconds_out = (double)milliseconds * 1e-3;
   return MR_OK;
+}
+
+static mr_status stream_wait(struct mr_stream *stream, uint32_t mark, const char *what,
+                             double *seconds_out) {
+  MR_ASSERT(mark < stream->mark_count);
+  struct mr_cuda *cuda = &stream->device->cuda;
+  mr_cu_result result = cuda->event_synchronize(stream->marks[mark].end);
+  if (result != MR_CU_SUCCESS) {
+    return mr_cuda_failed(cuda, result, "cuEventSynchronize", "%s", what);
+  }
+  return take_time(stream, mark, what, seconds_out);
+}
+
+static mr_status stream_wait_in_time(struct mr_stream *stream, uint32_t mark, const char *what,
+                                     double *seconds_out) {
+  MR_ASSERT(mark < stream->mark_count);
+  mr_status status = mr_cuda_await(stream->device, stream->marks[mark].end, what);
+  return status == MR_OK ? take_time(stream, mark, what, seconds_out) : status;
 }
 
 const struct mr_stream_ops mr_cuda_streams = {
@@ -178,4 +236,6 @@ const struct mr_stream_ops mr_cuda_streams = {
     .copy_in = stream_copy_in,
     .clear = stream_clear,
     .wait = stream_wait,
+    .wait_in_time = stream_wait_in_time,
+    .has_begun = stream_has_begun,
 };

@@ -102,12 +102,14 @@ struct mr_options {
   mr_offload offload;
   mr_recompute recompute;
   mr_io_engine io_engine;
-  double io_timeout_seconds; /* an input or output older than this ends the run */
-  uint32_t threads;          /* 0: the processors this process may use */
-  const char *trace_path;    /* NULL: no trace */
-  const char *profile_path;  /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache; of the cuda
-                                device profile-cuda.json there */
-  bool reprofile;            /* measure the machine again */
+  /* An input or output older than this ends the run; a kernel or copy of a CUDA device that lets
+   * nothing else move for that long and a half, and 2 s, is taken to hang and does too. */
+  double io_timeout_seconds;
+  uint32_t threads;         /* 0: the processors this process may use */
+  const char *trace_path;   /* NULL: no trace */
+  const char *profile_path; /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache; of the cuda
+                               device profile-cuda.json there */
+  bool reprofile;           /* measure the machine again */
   bool check_plan; /* verify the plan with the independent verifier even in release builds */
   mr_policy policy;
   mr_replan replan;
@@ -244,8 +246,16 @@ MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
                                                const struct mr_options *options,
                                                struct mr_run **run_out);
 
-/* Ends the run, its threads and its files. Blocks until what is in flight has ended. */
+/*
+ * Ends the run, its threads and its files. Blocks until what is in flight has ended. After
+ * MR_TIMEOUT a CUDA device may hang for good: then the run, some threads and what they may touch
+ * stay until the process ends, and so must the graph and the modules of its kernels; and as the
+ * driver may wait when a process exits, leave it with _exit.
+ */
 MR_API void mr_run_destroy(struct mr_run *run);
+
+/* What made the run fail first; MR_OK where nothing did. Any thread; does not block. */
+MR_API MR_CHECK_RESULT mr_status mr_run_status(struct mr_run *run);
 
 /* The plan of the run; belongs to the run. */
 MR_API const struct mr_plan *mr_run_plan(const struct mr_run *run);
@@ -266,7 +276,9 @@ MR_API MR_CHECK_RESULT mr_status mr_run_read(struct mr_run *run, mr_tensor_id te
 /*
  * Runs one step and returns when its last op has finished; write-backs may go on behind it. Blocks.
  * After an error the run can only be destroyed. Errors: the status of the op or of the input or
- * output that failed, MR_TIMEOUT. `report_out` may be NULL; its size_bytes must be set.
+ * output that failed; MR_TIMEOUT where nothing moved for longer than the time limit and a half, be
+ * it for an input or output or for a kernel or copy of a CUDA device. `report_out` may be NULL; its
+ * size_bytes must be set.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mode,
                                              struct mr_step_report *report_out);

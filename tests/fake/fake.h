@@ -22,9 +22,11 @@
  *
  * Faults. MEMRUN_FAKE_FAIL is a list "NAME:N:RESULT,...": the n-th call (from 1) of that function
  * gives that result. NAME is an exported name, "*" for all of them together, or "device" for the
- * n-th item that any stream carries out. Results of a device that has gone wrong (700 and its like)
- * are sticky: every later call of a function that uses the device gives them too, and streams drop
- * what they have left. A function that gives something back does so even where it fails.
+ * n-th item that any stream carries out, whose result may also be "hang": it never ends, no more
+ * does its stream, and the process, should it exit rather than _exit, waits for it. Results of a
+ * device that has gone wrong (700 and its like) are sticky: every later call of a function that
+ * uses the device gives them too, and streams drop what they have left. A function that gives
+ * something back does so even where it fails.
  *
  * Kernels are C functions, found by name in the tables of kernels.c, and run on the stream's
  * thread.

@@ -9,6 +9,8 @@
 #include "tests/fake/state.h"
 
 #define MAX_FAULTS 8u
+/* The result of an item that never ends. */
+#define HANGS (-1)
 
 /* What a call may fail for before it looks at its arguments. */
 enum need {
@@ -136,8 +138,10 @@ static void read_faults(void) {
     if (*end != ':') {
       refuse("MEMRUN_FAKE_FAIL", text);
     }
-    fault.result = (mr_cu_result)strtol(end + 1, &end, 10);
-    if (fault.n == 0 || fault.result <= 0 || (*end != ',' && *end != '\0')) {
+    bool hangs = fault.counted == COUNT_DEVICE && strncmp(end + 1, "hang", 4) == 0;
+    fault.result = hangs ? HANGS : (mr_cu_result)strtol(end + 1, &end, 10);
+    end += hangs ? 5 : 0;
+    if (fault.n == 0 || (fault.result <= 0 && !hangs) || (*end != ',' && *end != '\0')) {
       refuse("MEMRUN_FAKE_FAIL", text);
     }
     settings.faults[settings.fault_count++] = fault;
@@ -234,8 +238,13 @@ mr_cu_result fake_enter(enum fake_call call) {
   return result;
 }
 
-bool fake_enter_item(void) {
-  return count(COUNT_DEVICE) == FAKE_SUCCESS && fake_sticky() == FAKE_SUCCESS;
+enum fake_item_fate fake_enter_item(void) {
+  mr_cu_result injected = count(COUNT_DEVICE);
+  if (injected == HANGS) {
+    return FAKE_ITEM_HANGS;
+  }
+  bool runs = injected == FAKE_SUCCESS && fake_sticky() == FAKE_SUCCESS;
+  return runs ? FAKE_ITEM_RUNS : FAKE_ITEM_DROPPED;
 }
 
 void fake_live_count(struct fake_live *live_out) {
@@ -276,7 +285,9 @@ static void write_report(FILE *file) {
   }
 }
 
+/* The driver may wait for a device when a process exits, so here it does. */
 __attribute__((destructor)) static void report(void) {
+  fake_stream_wait_all();
   const char *path = getenv("MEMRUN_FAKE_REPORT");
   FILE *file = path == NULL ? NULL : fopen(path, "we");
   if (file != NULL) {

@@ -48,8 +48,9 @@ enum fake_call {
 /* Every exported function begins with it: counts the call and says whether it may go on: the
  * injected result, no driver, no context, or the sticky error. */
 mr_cu_result fake_enter(enum fake_call call);
-/* The same for an item of a stream; false where it is to be dropped. */
-bool fake_enter_item(void);
+/* The same for an item of a stream, which is to be carried out, dropped, or never to end. */
+enum fake_item_fate { FAKE_ITEM_RUNS, FAKE_ITEM_DROPPED, FAKE_ITEM_HANGS };
+enum fake_item_fate fake_enter_item(void);
 mr_cu_result fake_sticky(void);
 uint64_t fake_seed(void);
 uint64_t fake_memory_bytes(void);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/fake/gate.h"
 #include "tests/fake/state.h"
@@ -78,10 +79,14 @@ static void run_item(struct fake_item *item) {
     return;
   }
   pthread_rwlock_rdlock(&working);
-  if (fake_enter_item()) {
+  enum fake_item_fate fate = fake_enter_item();
+  if (fate == FAKE_ITEM_RUNS) {
     item->run(item->payload);
   }
   pthread_rwlock_unlock(&working);
+  while (fate == FAKE_ITEM_HANGS) {
+    (void)pause();
+  }
 }
 
 void fake_stream_wait_work(void) {

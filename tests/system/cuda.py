@@ -8,6 +8,7 @@ processor, a fiber for each thread of a block, so a step takes a second.
 
 import json
 import subprocess
+import time
 import unittest
 
 import cuda_device
@@ -140,6 +141,34 @@ class Cuda(harness.Case):
         self.assertEqual([event["loss"] for event in broken.events("step")], whole[:2])
         rest = run(*train, harness.scratch / "ckpt", "--resume", harness.scratch / "ckpt")
         self.assertEqual(self.losses(rest), whole[2:])
+
+    def test_a_kernel_that_hangs_leaves_the_checkpoint(self):
+        """A kernel of the third step never ends: the process does, and is resumed."""
+        if cuda_device.REAL:
+            self.skipTest("nothing makes the device hang")
+        train = ["train", *MODEL, "--steps", "3", "--ckpt-every", "1", "--ckpt"]
+        whole = self.losses(run(*train, harness.folder("whole")))
+        start = time.monotonic()
+        hung = run(*train, harness.folder("ckpt"), "--io-timeout", "2",
+                   MEMRUN_FAKE_FAIL="device:%d:hang" % (self.items_of_two_steps() + 20))
+        self.assertLess(time.monotonic() - start, 60)
+        self.assert_status(hung, harness.IO)
+        self.assertRegex(hung.err, r"device cuda hangs: .* of step 3 .*\(time limit 5.0 s\)")
+        self.assertEqual(len(hung.err.splitlines()), 1)
+        self.assertEqual([event["loss"] for event in hung.events("step")], whole[:2])
+        rest = run(*train, harness.scratch / "ckpt", "--resume", harness.scratch / "ckpt")
+        self.assertEqual(self.losses(rest), whole[2:])
+
+    def test_a_kernel_that_hangs_before_the_first_step(self):
+        """In the rehearsal, where plan, train and verify are ended likewise."""
+        if cuda_device.REAL:
+            self.skipTest("nothing makes the device hang")
+        for command in ("plan", "train", "verify"):
+            hung = run(command, *MODEL, "--steps", "1", "--io-timeout", "0.1",
+                       MEMRUN_FAKE_FAIL="device:10:hang")
+            self.assert_status(hung, harness.IO)
+            self.assertRegex(hung.err, r"the device hangs: .*\(time limit 2.1 s\)")
+            self.assertEqual(len(hung.err.splitlines()), 1)
 
     def items_of_two_steps(self):
         """What the streams carry out in a run of two steps with their checkpoints."""

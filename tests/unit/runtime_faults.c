@@ -66,6 +66,7 @@ static mr_status run_with(const char *fault) {
   if (status == MR_OK) {
     world_compare(&world, run, &state);
   }
+  assert_true(run == NULL || mr_run_status(run) == status);
   double start = mr_clock_seconds();
   mr_run_destroy(run);
   assert_true(mr_clock_seconds() - start < 20);
