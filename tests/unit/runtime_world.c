@@ -195,6 +195,18 @@ static void add_update(struct world *world, uint32_t layer, mr_tensor_id gradien
                                MR_OP_TRAIN_ONLY | (host ? MR_OP_HOST_CAPABLE : MR_OP_DEFERRABLE)});
 }
 
+/* What the first layer reads in place of its weight, so that the host, which may have made it,
+ * sends it to the device. */
+static mr_tensor_id add_lookup(struct world *world) {
+  mr_tensor_id looked_up = add_named(world, "looked.up", 0, MR_ACTIVATION);
+  add_op(world, 0,
+         &(struct op_plan){.kind = WORLD_SQUASH,
+                           .inputs = {world->weights[0]},
+                           .outputs = {looked_up},
+                           .flags = MR_OP_REPEATABLE | MR_OP_HOST_CAPABLE});
+  return looked_up;
+}
+
 static void init(struct world *world, struct world_shape shape, bool host_updates) {
   assert_true(shape.layers <= WORLD_MAX_LAYERS);
   *world = (struct world){.shape = shape, .host_updates = host_updates};
@@ -209,9 +221,10 @@ static void init(struct world *world, struct world_shape shape, bool host_update
     h[l] = add_named(world, "h", l, MR_ACTIVATION);
     world->moments[l] = add_named(world, "m", l, MR_STATE);
     x[l + 1] = add_named(world, "x", l + 1, MR_ACTIVATION);
+    mr_tensor_id w = host_updates && l == 0 ? add_lookup(world) : world->weights[l];
     add_op(world, l,
            &(struct op_plan){.kind = WORLD_FORWARD,
-                             .inputs = {x[l], world->weights[l]},
+                             .inputs = {x[l], w},
                              .outputs = {h[l]},
                              .scratch_bytes = shape.elements * sizeof(uint32_t),
                              .flags = MR_OP_REPEATABLE});
@@ -295,7 +308,8 @@ void world_state_step(struct world_state *state, struct world_shape shape, uint6
     uint32_t x[WORLD_MAX_LAYERS + 1] = {world_input(step, i)};
     uint32_t h[WORLD_MAX_LAYERS];
     for (uint32_t l = 0; l < shape.layers; l++) {
-      h[l] = world_forward_of(x[l], state->weights[l][i]);
+      uint32_t w = state->weights[l][i];
+      h[l] = world_forward_of(x[l], state->rated && l == 0 ? world_squash_of(w) : w);
       x[l + 1] = world_squash_of(h[l]);
     }
     loss = loss * 31u + x[shape.layers];

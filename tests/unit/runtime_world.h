@@ -32,7 +32,8 @@ struct world_faults {
 
 struct world {
   struct world_shape shape;
-  bool host_updates; /* updates may run on the host, and read a scalar of the step */
+  bool host_updates; /* updates may run on the host, and read a scalar of the step; so may a lookup
+                        in the first layer's weight */
   struct mr_graph *graph;
   mr_tensor_id input;
   mr_tensor_id loss;
