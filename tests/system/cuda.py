@@ -17,6 +17,9 @@ from cuda_device import run
 
 MODEL = ["--layers", "1", "--heads", "4", "--width", "256", "--vocab", "512", "--batch", "1",
          "--seq", "8", "--threads", "2"]
+# Wide enough for updates of bf16 tensors on the host: below 1 MiB they stay on the device.
+WIDE = ["--layers", "1", "--heads", "6", "--width", "384", "--vocab", "512", "--batch", "1",
+        "--seq", "8", "--threads", "2"]
 # How far what a device has in use may differ from one process to the next.
 SLACK = 16 * harness.MIB
 
@@ -102,20 +105,35 @@ class Cuda(harness.Case):
         self.assertIn(len(rest), (1, 2, 3))
         self.assertEqual(rest, whole[-len(rest):])
 
-    def test_updates_on_the_host_change_no_bit(self):
-        """A profile of a slow device beside a fast host: the plan has updates there."""
+    def updates_on_the_host(self, *job):
+        """A profile of a slow device beside a fast host: the plan has updates there, and they
+        change no bit. What the plan says."""
         path = harness.scratch / "profile.json"
-        options = ["--profile", path, "--offload", "host", "--host-mem", "256MiB"]
-        device = self.smallest(*options)
+        options = [*job, "--profile", path, "--offload", "host", "--host-mem", "256MiB"]
+        used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
+        plan = run("plan", *options, "--device-mem", used + 4096)
+        self.assertIn(plan.status, (0, harness.DOES_NOT_FIT), str(plan))
+        device = used + plan.events("plan")[0]["smallest_device_bytes"]
         profile = json.loads(path.read_text())
         profile.update(ops=[], bytes_per_second=1e8, host_bytes_per_second=1e15)
         path.write_text(json.dumps(profile))
         options += ["--device-mem", device]
-        plan = run("plan", *MODEL, *options)
+        plan = run("plan", *options)
         self.assert_status(plan, 0)
-        self.assertGreater(plan.events("plan")[0]["host_seconds"], 0)
-        outcome = run("verify", *MODEL, "--steps", "3", *options, MEMRUN_FAKE_SEED="2")
+        outcome = run("verify", *options, "--steps", "3", MEMRUN_FAKE_SEED="2")
         self.assert_status(outcome, 0)
+        return plan.events("plan")[0]
+
+    def test_updates_on_the_host_change_no_bit(self):
+        self.assertGreater(self.updates_on_the_host(*MODEL)["host_seconds"], 0)
+
+    def test_updates_on_the_host_in_bf16(self):
+        """The copies for the layers are written beside the masters, and they alone come back: of
+        the two largest tensors, 1536 by 384 each."""
+        plan = self.updates_on_the_host(*WIDE, "--dtype", "bf16")
+        self.assertGreater(plan["host_seconds"], 0)
+        self.assertGreaterEqual(plan["links"]["host_to_device"]["bytes"], 2 * 1536 * 384 * 2)
+        self.assertLess(plan["links"]["host_to_device"]["bytes"], 2 * 1536 * 384 * 4)
 
     def test_layers_in_bf16(self):
         """Heads of 64 columns, on tensor cores; losses differ from those of fp32 by roundings."""
