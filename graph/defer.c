@@ -120,10 +120,13 @@ static bool narrow(struct deferral *d) {
   return changed;
 }
 
-static void find_places(struct deferral *d) {
+static void find_places(struct deferral *d, uint32_t staying) {
   const uint32_t wanted = MR_OP_DEFERRABLE | MR_OP_TRAIN_ONLY;
-  for (mr_op_id k = 0; k < d->graph->op_count; k++) {
-    d->places[k] = (d->graph->ops[k].flags & wanted) == wanted ? 0 : MR_NO_OP;
+  uint32_t flagged = 0;
+  for (mr_op_id k = d->graph->op_count; k-- > 0;) {
+    bool may = (d->graph->ops[k].flags & wanted) == wanted;
+    flagged += may;
+    d->places[k] = may && flagged > staying ? 0 : MR_NO_OP;
   }
   while (narrow(d)) {
   }
@@ -187,7 +190,8 @@ static mr_status write_program(const struct deferral *d, struct mr_graph **progr
   return MR_OK;
 }
 
-mr_status mr_graph_defer(const struct mr_graph *graph, struct mr_graph **program_out) {
+mr_status mr_graph_defer(const struct mr_graph *graph, uint32_t staying,
+                         struct mr_graph **program_out) {
   struct deferral d = {
       .graph = graph,
       .touches = mr_allocate(graph->tensor_count, sizeof *d.touches),
@@ -199,13 +203,16 @@ mr_status mr_graph_defer(const struct mr_graph *graph, struct mr_graph **program
   mr_status status = MR_NO_MEMORY;
   if (d.touches != NULL && d.limits != NULL && d.places != NULL && d.order != NULL &&
       next != NULL) {
-    find_places(&d);
+    find_places(&d, staying);
     status = MR_OK;
     *program_out = NULL;
   }
   if (status == MR_OK && d.deferred_count > 0) {
     find_order(&d, next);
     status = write_program(&d, program_out);
+  }
+  if (status == MR_OK && *program_out != NULL) {
+    (*program_out)->staying_count = staying;
   }
   free(d.touches);
   free(d.limits);

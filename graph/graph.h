@@ -70,6 +70,7 @@ struct mr_graph {
   uint32_t op_capacity;
   uint32_t *name_slots; /* open-addressing hash of tensor names: tensor id + 1, 0 is free */
   uint32_t name_slot_count;
+  uint32_t staying_count; /* ops that stayed because mr_graph_defer was told so */
 };
 
 /* True for parameters and states: their bytes last from step to step. */
@@ -103,9 +104,12 @@ MR_CHECK_RESULT mr_status mr_graph_append_op(struct mr_graph *graph, const struc
  * life begins at the first op that writes it without reading it, goes round the end of the step,
  * and ends with the last deferred op that touches it.
  *
+ * The last `staying` ops with the flag stay in any case: ops of a queue beside the device, which
+ * runs on into the next step whatever the device does, and would start later were they deferred.
+ *
  * *program_out is NULL where no op can be deferred. The caller destroys it. MR_NO_MEMORY.
  */
-MR_CHECK_RESULT mr_status mr_graph_defer(const struct mr_graph *graph,
+MR_CHECK_RESULT mr_status mr_graph_defer(const struct mr_graph *graph, uint32_t staying,
                                          struct mr_graph **program_out);
 
 struct mr_access {

@@ -15,7 +15,7 @@
 
 #include "plan/plan.h"
 
-#define MR_PLAN_FILE_VERSION   3u
+#define MR_PLAN_FILE_VERSION   4u
 #define MR_PLAN_FILE_MAX_BYTES (512u << 20)
 #define MR_PLAN_MACHINE_BYTES  160u
 
@@ -27,7 +27,8 @@ struct mr_plan_header {
   uint64_t footprint_bytes; /* of the client's graph; told, never used */
   mr_op_id *again;          /* ops of the client's graph that run twice, ascending */
   uint32_t again_count;
-  bool deferred; /* updates run in the next step: mr_graph_defer */
+  bool deferred;    /* updates run in the next step: mr_graph_defer */
+  uint32_t staying; /* of the last of them so many do not */
 };
 
 /* The text of a plan that fits; the caller frees it with free(). MR_NO_MEMORY. */

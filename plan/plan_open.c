@@ -139,6 +139,11 @@ static mr_status read_header(struct mr_plan_file *file) {
     return mr_plan_text_refuse(file, "deferred: true or false is wanted");
   }
   header->deferred = json_is_true(deferred);
+  uint64_t staying = 0;
+  if (!mr_plan_text_u64(json_object_get(file->root, "staying"), UINT32_MAX, &staying)) {
+    return mr_plan_text_refuse(file, "staying: a number of ops is wanted");
+  }
+  header->staying = (uint32_t)staying;
   mr_status status = read_job(file);
   return status == MR_OK ? read_again(file) : status;
 }

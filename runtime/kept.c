@@ -40,7 +40,8 @@ static mr_status list_again(const struct mr_plan *plan, struct mr_plan_header *h
 
 static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes,
-                                  .deferred = plan->deferred_op_count > 0};
+                                  .deferred = plan->deferred_op_count > 0,
+                                  .staying = plan->problem.program->staying_count};
   snprintf(header.machine, sizeof header.machine, "%s", machine_name(plan));
   mr_graph_digest(plan->graph, &header.job);
   memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
@@ -166,8 +167,9 @@ static void take_budgets(struct mr_settings *settings, const uint64_t *of_file) 
 
 /* The program that the plan is of, and what its ops take. */
 static mr_status make_program(struct mr_plan *plan, const struct mr_plan_header *header) {
-  mr_status status = mr_planning_rewrite(plan, header->again, header->again_count, header->deferred,
-                                         &plan->rewritten);
+  struct mr_deferral deferral = {header->deferred, header->staying};
+  mr_status status =
+      mr_planning_rewrite(plan, header->again, header->again_count, &deferral, &plan->rewritten);
   plan->problem.program = plan->rewritten != NULL ? plan->rewritten : plan->graph;
   if (status == MR_INVALID) {
     mr_log(MR_LOG_ERROR,

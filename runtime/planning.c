@@ -4,8 +4,9 @@
  * of equals the one that moves least. Every candidate is planned without
  * search, which ranks them well and takes a tenth of the time; the best few are searched and
  * planned for lower budgets of the ladder too (plan/plan.h says why). A candidate whose bound is no
- * better than the best plan so far is not planned. A program that needs neither moves nor recompute
- * ends the search: nothing can beat running only what must run.
+ * better than the best plan so far is not planned. The best are planned again with updates in the
+ * next step: all of them, or those that the host does not run beside the device. A program that
+ * needs neither moves nor recompute ends the search: nothing can beat running only what must run.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -177,7 +178,7 @@ static mr_status try_selected(struct search *search, const struct mr_path *path,
     candidate.program = candidate.rewritten;
   }
   if (status == MR_OK && search->deferred) {
-    status = mr_graph_defer(candidate.program, &deferred);
+    status = mr_graph_defer(candidate.program, 0, &deferred);
   }
   if (status != MR_OK) {
     mr_graph_destroy(candidate.rewritten);
@@ -332,13 +333,30 @@ static mr_status try_programs(struct search *search, struct mr_graph **programs,
   return status;
 }
 
-/* The finalists again, with their updates deferred into the next step. */
+/* Updates that a layout has on the queue of the host. */
+static uint32_t updates_beside(const struct candidate *candidate) {
+  const struct mr_program_plan *layout = candidate->layout;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layout->instruction_count[MR_QUEUE_HOST]; i++) {
+    mr_op_id op = layout->instructions[MR_QUEUE_HOST][i].op;
+    count += (candidate->program->ops[op].flags & MR_OP_DEFERRABLE) != 0;
+  }
+  return count;
+}
+
+/* The finalists again, with their updates deferred into the next step: all, and all but those that
+ * the host runs beside the device. */
 static mr_status defer_finalists(struct search *search) {
-  struct mr_graph *programs[FINALISTS] = {NULL};
-  uint32_t count = search->finalist_count;
+  struct mr_graph *programs[2 * FINALISTS] = {NULL};
+  uint32_t count = 0;
   mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
-    status = mr_graph_defer(search->finalists[i].program, &programs[i]);
+  for (uint32_t i = 0; status == MR_OK && i < search->finalist_count; i++) {
+    const struct candidate *finalist = &search->finalists[i];
+    uint32_t staying = updates_beside(finalist);
+    status = mr_graph_defer(finalist->program, 0, &programs[count++]);
+    if (status == MR_OK && staying > 0) {
+      status = mr_graph_defer(finalist->program, staying, &programs[count++]);
+    }
   }
   if (status == MR_OK) {
     return try_programs(search, programs, count);

@@ -32,13 +32,20 @@ MR_CHECK_RESULT mr_status mr_planning_estimate(const struct mr_plan *plan,
                                                double **op_seconds_out);
 void mr_planning_sum_clones(struct mr_plan *plan);
 
+/* Whether updates run in the next step, and how many of the last stay: mr_graph_defer. */
+struct mr_deferral {
+  bool deferred;
+  uint32_t staying;
+};
+
 /*
- * The program in which the ops `again` of the plan's graph run twice and, where `deferred`, updates
- * run in the next step. *program_out is NULL where that is the graph itself. MR_INVALID (nothing is
- * logged): an op may not run twice, or no update may be deferred; MR_NO_MEMORY.
+ * The program in which the ops `again` of the plan's graph run twice and updates run in the next
+ * step as the deferral says. *program_out is NULL where that is the graph itself. MR_INVALID
+ * (nothing is logged): an op may not run twice, or no update may be deferred; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
-                                              uint32_t again_count, bool deferred,
+                                              uint32_t again_count,
+                                              const struct mr_deferral *deferral,
                                               struct mr_graph **program_out);
 
 /* Fills in plan->bound_seconds, under plan->problem's budgets and rates: no plan of the graph, with

@@ -8,17 +8,19 @@
 #include "runtime/planning.h"
 
 mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
-                              uint32_t again_count, bool deferred, struct mr_graph **program_out) {
+                              uint32_t again_count, const struct mr_deferral *deferral,
+                              struct mr_graph **program_out) {
   struct mr_graph *repeating = NULL;
   mr_status status = MR_OK;
   if (again_count > 0) {
     status = mr_recompute_repeat(plan->graph, again, again_count, &repeating);
   }
-  if (status != MR_OK || !deferred) {
+  if (status != MR_OK || !deferral->deferred) {
     *program_out = repeating;
     return status;
   }
-  status = mr_graph_defer(repeating != NULL ? repeating : plan->graph, program_out);
+  status =
+      mr_graph_defer(repeating != NULL ? repeating : plan->graph, deferral->staying, program_out);
   mr_graph_destroy(repeating);
   return status == MR_OK && *program_out == NULL ? MR_INVALID : status;
 }
@@ -38,12 +40,14 @@ static mr_status bound_of(const struct mr_plan *plan, const struct mr_graph *pro
   return status;
 }
 
+/* Updates that the host may run are in neither bound, so that these hold too where such updates
+ * stay in their step and others do not. */
 mr_status mr_planning_find_bound(struct mr_plan *plan) {
   struct mr_graph *deferred = NULL;
   double deferred_seconds = 0;
   mr_status status = bound_of(plan, plan->graph, &plan->bound_seconds);
   if (status == MR_OK) {
-    status = mr_graph_defer(plan->graph, &deferred);
+    status = mr_graph_defer(plan->graph, 0, &deferred);
   }
   if (status == MR_OK && deferred != NULL) {
     status = bound_of(plan, deferred, &deferred_seconds);

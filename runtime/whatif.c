@@ -162,8 +162,8 @@ static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *agai
   struct mr_graph *rewritten = NULL;
   double *op_seconds = NULL;
   struct mr_program_plan *layout = NULL;
-  bool deferred = plan->deferred_op_count > 0;
-  mr_status status = mr_planning_rewrite(plan, again, count, deferred, &rewritten);
+  struct mr_deferral deferral = {plan->deferred_op_count > 0, plan->problem.program->staying_count};
+  mr_status status = mr_planning_rewrite(plan, again, count, &deferral, &rewritten);
   const struct mr_graph *program = rewritten != NULL ? rewritten : plan->graph;
   bool more = count > plan->recomputed_op_count;
   if (status == MR_OK && more && program->op_count <= plan->problem.program->op_count) {

@@ -207,6 +207,24 @@ host_to_device = 1 GB/s
         self.assertEqual(event["budget_bytes"]["nvme"], 7 * 10**12)
         self.assertEqual(example.read_text(), before)
 
+    def test_updates_on_the_host_and_in_the_next_step(self):
+        """A host that has no time for all updates: the device does the others in the next step. A
+        plan that is kept says which."""
+        example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        path = self.write(example.read_text().replace("# host_memory_bandwidth = 200 GB/s",
+                                                      "host_memory_bandwidth = 100 GB/s"))
+        kept = harness.scratch / "both.plan"
+        job = ["plan", "--json", "--profile", path, "--preset", "gpt2", "--batch", "8", "--seq",
+               "1024", "--dtype", "bf16", "--offload", "host", "--device-mem", "1GiB"]
+        events = []
+        for extra in (["--out", kept], ["--plan", kept]):
+            outcome = harness.run(*job, *extra)
+            self.assert_status(outcome, 0)
+            events.append(outcome.events("plan")[0])
+            self.assertGreater(events[-1]["deferred_ops"], 0)
+            self.assertGreater(events[-1]["host_ops"], 0)
+        self.assertEqual(events[0], events[1])
+
     def test_budgets_are_its_tiers_unless_given(self):
         path = self.write(self.MACHINE)
         event = harness.run("plan", "--json", *TINY, "--profile", path).events("plan")[0]

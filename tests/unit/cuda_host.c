@@ -11,50 +11,81 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "runtime/runtime.h"
+#include "runtime/planning.h"
 #include "unit/cuda_job.h"
 #include "unit/fake_rig.h"
 
-#define STEPS     3u
-#define SEEDS     25u
-#define LATE_NS   3000000u
-#define MAX_WAITS 64u
+#define STEPS       3u
+#define SEEDS       25u
+#define LATE_NS     3000000u
+#define MAX_WAITS   64u
+#define MAX_TENSORS 64u
 
 static const struct world_shape shape = {3, 270 * 1000 + 7};
 static const struct cuda_job_tiers tiers = {.host_bytes = 256 * MR_MIB, .host_updates = true};
 static char plan_path[64];
 
-/* Makes the job's profile one of a slow device and a host as fast as can be, and keeps the plan
- * that this gives, with the lookup and every update there, for all runs. */
-static void choose_the_host(struct cuda_job *job) {
+/* A plan for a slow device beside a host of that rate. */
+static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_second) {
   struct mr_plan *plan = NULL;
-  struct mr_plan_summary summary;
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
   struct mr_profile profile = *plan->profile;
   assert_true(profile.host_bytes_per_second > 0);
-  profile.host_bytes_per_second = 1e15;
+  profile.host_bytes_per_second = host_bytes_per_second;
   profile.bytes_per_second = 1e8;
   profile.copy_bytes_per_second[0] = profile.copy_bytes_per_second[1] = 1e10;
   profile.rate_count = 0;
   mr_profile_save(job->options.profile_path, &profile);
   mr_plan_destroy(plan);
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
-  mr_plan_summarize(plan, &summary);
-  assert_true(summary.fits);
-  assert_int_equal(summary.host_op_count, shape.layers + 1);
-  assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], shape.layers + 1);
-  assert_true(summary.host_seconds > 0 && summary.host_bytes_per_second > 1e14);
+  return plan;
+}
+
+/* Keeps the plan for all runs of the job. */
+static void keep_plan(struct cuda_job *job, struct mr_plan *plan) {
   snprintf(plan_path, sizeof plan_path, "/tmp/memrun-test-host-%ld.tmp", (long)getpid());
   assert_int_equal(mr_plan_save(plan, plan_path), MR_OK);
   mr_plan_destroy(plan);
   job->options.plan_path = plan_path;
 }
 
+/* A job with the lookup and every update on a host as fast as can be. */
 static void job_init(struct cuda_job *job) {
+  struct mr_plan_summary summary;
   cuda_job_init(job, shape, STEPS, tiers);
-  choose_the_host(job);
+  struct mr_plan *plan = plan_beside(job, 1e15);
+  mr_plan_summarize(plan, &summary);
+  assert_true(summary.fits);
+  assert_int_equal(summary.host_op_count, shape.layers + 1);
+  assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], shape.layers + 1);
+  assert_true(summary.host_seconds > 0 && summary.host_bytes_per_second > 1e14);
+  keep_plan(job, plan);
+}
+
+/* A job with the lookup and the last update on the host, and the others in the next step. */
+static void job_init_both(struct cuda_job *job) {
+  bool on_host[MAX_TENSORS];
+  cuda_job_init(job, shape, STEPS, tiers);
+  job->options.device_bytes *= 2;
+  struct mr_plan *plan = plan_beside(job, 1e15);
+  mr_planning_clear(plan);
+  assert_int_equal(mr_graph_defer(job->world.graph, 1, &plan->rewritten), MR_OK);
+  struct mr_plan_problem *problem = &plan->problem;
+  problem->program = plan->rewritten;
+  assert_int_equal(mr_planning_estimate(plan, plan->rewritten, &plan->op_seconds), MR_OK);
+  problem->op_seconds = plan->op_seconds;
+  assert_true(plan->rewritten->tensor_count <= MAX_TENSORS);
+  memset(on_host, 1, sizeof on_host);
+  problem->on_host = on_host;
+  assert_int_equal(mr_program_plan_make(problem, &plan->layout), MR_OK);
+  problem->on_host = NULL;
+  mr_planning_sum_clones(plan);
+  assert_int_equal(plan->deferred_op_count, shape.layers - 1);
+  assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], 2);
+  keep_plan(job, plan);
 }
 
 static void job_fini(struct cuda_job *job) {
@@ -62,51 +93,69 @@ static void job_fini(struct cuda_job *job) {
   assert_int_equal(unlink(plan_path), 0);
 }
 
-static void any_timing_gives_the_bits_of_the_device(void **state) {
-  (void)state;
-  struct cuda_job job;
-  job_init(&job);
+/* Runs the job under many timings. */
+static void run_under_seeds(struct cuda_job *job) {
   uint64_t seeds = getenv("MEMRUN_SANITIZE") == NULL ? SEEDS : SEEDS / 8;
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     bool right = false;
     cuda_job_set(seed, NULL);
     world_faults.late_ns = seed % 3 == 0 ? LATE_NS : 0;
-    assert_int_equal(cuda_job_run(&job, &right), MR_OK);
+    assert_int_equal(cuda_job_run(job, &right), MR_OK);
     if (!right) {
       fail_msg("seed %llu: wrong bits", (unsigned long long)seed);
     }
   }
   world_faults.late_ns = 0;
+}
+
+static void any_timing_gives_the_bits_of_the_device(void **state) {
+  (void)state;
+  struct cuda_job job;
+  job_init(&job);
+  run_under_seeds(&job);
   job_fini(&job);
 }
 
 /* An op that is still to run on the host when its step is over is that step's, whatever comes. */
-static void late_updates_are_of_their_step(void **state) {
-  (void)state;
-  struct cuda_job job;
+static void run_late(struct cuda_job *job) {
   struct mr_run *run = NULL;
   struct world_state expected;
-  job_init(&job);
   cuda_job_set(0, NULL);
   world_faults.late_ns = 10 * LATE_NS;
   world_state_init(&expected, shape);
   expected.rated = true;
-  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
-  assert_int_equal(world_load(&job.world, run), MR_OK);
+  assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
+  assert_int_equal(world_load(&job->world, run), MR_OK);
   double busy_seconds = 0;
   for (uint64_t step = 1; step <= 6; step++) {
     mr_step_mode mode = step % 2 == 0 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
     struct mr_step_report report = {.size_bytes = sizeof report};
-    assert_int_equal(world_step(&job.world, run, step, mode, &report), MR_OK);
+    assert_int_equal(world_step(&job->world, run, step, mode, &report), MR_OK);
     world_state_step(&expected, shape, step, mode);
     busy_seconds += report.host_busy_seconds;
     assert_true(report.peak_bytes[MR_TIER_HOST] <= report.budget_bytes[MR_TIER_HOST]);
   }
-  world_compare(&job.world, run, &expected);
+  world_compare(&job->world, run, &expected);
   assert_true(busy_seconds > 2 * shape.layers * 10e-9 * LATE_NS);
   world_faults.late_ns = 0;
   mr_run_destroy(run);
   world_state_fini(&expected, shape);
+}
+
+static void so_it_does_beside_updates_of_the_next_step(void **state) {
+  (void)state;
+  struct cuda_job job;
+  job_init_both(&job);
+  run_under_seeds(&job);
+  run_late(&job);
+  job_fini(&job);
+}
+
+static void late_updates_are_of_their_step(void **state) {
+  (void)state;
+  struct cuda_job job;
+  job_init(&job);
+  run_late(&job);
   job_fini(&job);
 }
 
@@ -228,6 +277,7 @@ static void what_fails_ends_the_run(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_timing_gives_the_bits_of_the_device),
+      cmocka_unit_test(so_it_does_beside_updates_of_the_next_step),
       cmocka_unit_test(late_updates_are_of_their_step),
       cmocka_unit_test(a_wait_that_is_missing_is_seen),
       cmocka_unit_test(what_fails_ends_the_run),

@@ -89,7 +89,7 @@ static void update(struct step *s, const char *name, uint32_t layer, uint32_t fl
 static struct mr_graph *defer(struct step *s, char *text, size_t capacity) {
   struct mr_graph *program = NULL;
   size_t length = 0;
-  assert_int_equal(mr_graph_defer(s->graph, &program), MR_OK);
+  assert_int_equal(mr_graph_defer(s->graph, 0, &program), MR_OK);
   text[0] = '\0';
   for (mr_op_id k = 0; program != NULL && k < program->op_count; k++) {
     const struct mr_op *each = &program->ops[k];
@@ -125,6 +125,28 @@ static void updates_go_before_their_readers(void **state) {
               mr_tensor_goes_round(&program->tensors[s.p[0]]) &&
               !mr_tensor_goes_round(&program->tensors[s.x[0]]));
   mr_graph_destroy(program);
+}
+
+/* The last of them where that is asked for, and nothing is deferred where all do. */
+static void the_last_stay(void **state) {
+  (void)state;
+  for (uint32_t staying = 1; staying <= 2; staying++) {
+    struct mr_graph *program = NULL;
+    struct step s = step_make();
+    update(&s, "only0", 0, UPDATE);
+    update(&s, "only1", 1, UPDATE);
+    assert_int_equal(mr_graph_defer(s.graph, staying, &program), MR_OK);
+    assert_int_equal(program == NULL, staying == 2);
+    if (program != NULL) {
+      assert_int_equal(program->staying_count, 1);
+      assert_string_equal(program->ops[0].name, "only0");
+      assert_string_equal(program->ops[6].name, "only1");
+      assert_true(program->ops[0].deferred && !program->ops[6].deferred);
+      assert_true(program->tensors[s.g[0]].carried && !program->tensors[s.g[1]].carried);
+    }
+    mr_graph_destroy(program);
+    mr_graph_destroy(s.graph);
+  }
 }
 
 static void what_is_not_deferrable_stays(void **state) {
@@ -232,7 +254,7 @@ static void random_programs_agree(void **state) {
     struct mr_graph *program = NULL;
     mr_tensor_id input = 0;
     assert_int_equal(mr_graph_find(graph, "input", &input), MR_OK);
-    assert_int_equal(mr_graph_defer(graph, &program), MR_OK);
+    assert_int_equal(mr_graph_defer(graph, (uint32_t)(seed % 3), &program), MR_OK);
     if (program != NULL) {
       struct model_oracle plain;
       struct model_oracle moved;
@@ -263,6 +285,7 @@ static void random_programs_agree(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_go_before_their_readers),
+      cmocka_unit_test(the_last_stay),
       cmocka_unit_test(what_is_not_deferrable_stays),
       cmocka_unit_test(a_reader_of_an_input_stays),
       cmocka_unit_test(who_is_read_in_its_step_stays),

@@ -191,8 +191,8 @@ static void add_update(struct world *world, uint32_t layer, mr_tensor_id gradien
          &(struct op_plan){.kind = host ? WORLD_RATED_UPDATE : WORLD_UPDATE,
                            .inputs = {gradient, w, m, rate},
                            .outputs = {w, m},
-                           .flags =
-                               MR_OP_TRAIN_ONLY | (host ? MR_OP_HOST_CAPABLE : MR_OP_DEFERRABLE)});
+                           .flags = MR_OP_TRAIN_ONLY | MR_OP_DEFERRABLE |
+                                    (host ? MR_OP_HOST_CAPABLE : 0u)});
 }
 
 /* What the first layer reads in place of its weight, so that the host, which may have made it,

@@ -57,7 +57,7 @@ static struct mr_graph *rewritten(struct mr_graph *graph, const double *seconds,
 /* The program with its updates in the next step, where they may run there. */
 static struct mr_graph *deferred(struct mr_graph *graph) {
   struct mr_graph *program = NULL;
-  assert_int_equal(mr_graph_defer(graph, &program), MR_OK);
+  assert_int_equal(mr_graph_defer(graph, 0, &program), MR_OK);
   if (program == NULL) {
     return graph;
   }
