@@ -17,6 +17,7 @@
 #define LOOKAHEAD_CHOICES 5u
 #define MOST_SPARE        6u   /* 1/64 to 1/2 of the limit */
 #define FIRST_YIELD       6u   /* 1/64 of it */
+#define USUAL_SPARE       4u   /* 1/16 of it: near what searches find best */
 #define GOOD_ENOUGH       1e-4 /* of the compute time: no more trials */
 #define PRICE_ROUNDS      4u
 /* What a link that is at work all through a part of the step costs there beside its price, and how
@@ -74,23 +75,24 @@ static bool drive_is_shared(const struct mr_plan_problem *problem) {
   return problem->nvme_mixed_bytes_per_second > 0 && problem->budget_bytes[MR_TIER_NVME] > 0;
 }
 
+/* Chooses anew, and keeps the draft where its sweep is the best so far. */
+static mr_status try_choice(struct search *search, const struct trial *trial) {
+  bool fits = false;
+  mr_draft_reset(search->draft);
+  set_trial(search->draft, trial);
+  mr_status status = mr_draft_choose(search->draft, search->draft->spare_pages, &fits);
+  return status == MR_OK && fits ? try_sweep(search, trial) : status;
+}
+
 /* Drafts that leave more and more of the limit free for moves in flight. */
 static mr_status try_spares(struct search *search) {
-  struct mr_draft *draft = search->draft;
-  uint32_t yield = drive_is_shared(draft->problem) ? FIRST_YIELD : 0;
+  uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
   mr_status status = try_sweep(search, &(struct trial){.yield = yield});
   uint32_t worse = 0;
   for (uint32_t spare = MOST_SPARE; spare > 0 && status == MR_OK && worse < 2; spare--) {
-    bool fits = false;
     if (good_enough(search)) break;
     double before = search->best_seconds;
-    struct trial trial = {.spare = spare, .yield = yield};
-    mr_draft_reset(draft);
-    set_trial(draft, &trial);
-    status = mr_draft_choose(draft, draft->spare_pages, &fits);
-    if (status == MR_OK && fits) {
-      status = try_sweep(search, &trial);
-    }
+    status = try_choice(search, &(struct trial){.spare = spare, .yield = yield});
     worse = search->best_seconds < before ? 0 : worse + 1;
   }
   return status;
@@ -162,18 +164,31 @@ static mr_status try_sweeps(struct search *search) {
   return status;
 }
 
+/* What ranks programs of which the best are searched: the draft at hand, or one with room for moves
+ * in flight. */
+static mr_status try_usual(struct search *search) {
+  uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
+  mr_status status = try_sweep(search, &(struct trial){.spare = 0});
+  if (status != MR_OK || good_enough(search)) {
+    return status;
+  }
+  return try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+}
+
+static mr_status try_all(struct search *search) {
+  mr_status status = try_spares(search);
+  if (status == MR_OK) {
+    status = try_prices(search);
+  }
+  return status == MR_OK ? try_sweeps(search) : status;
+}
+
 static mr_status search_from(struct mr_draft *draft) {
   struct search search = {
       .draft = draft, .best_seconds = INFINITY, .compute_seconds = draft->clock[draft->op_count]};
   mr_status status = mr_draft_saved_init(&search.best, draft);
   if (status == MR_OK) {
-    status = try_spares(&search);
-  }
-  if (status == MR_OK) {
-    status = try_prices(&search);
-  }
-  if (status == MR_OK) {
-    status = try_sweeps(&search);
+    status = draft->effort == MR_EFFORT_SEARCH ? try_all(&search) : try_usual(&search);
   }
   if (status == MR_OK) {
     mr_draft_restore(draft, &search.best);
@@ -203,8 +218,6 @@ mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out) {
   if (status != MR_OK || !*fits_out || draft->effort == MR_EFFORT_FIT) {
     return status;
   }
-  if (draft->effort == MR_EFFORT_SEARCH) {
-    status = search_from(draft);
-  }
+  status = search_from(draft);
   return status == MR_OK ? schedule(draft) : status;
 }
