@@ -304,6 +304,12 @@ MR_CHECK_RESULT mr_status mr_plan_make_placed(const struct mr_plan_problem *prob
 /* The same where problem->on_host is given, else for the best tensors. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_plan_place(const struct mr_plan_problem *problem,
                                         struct mr_program_plan *plan);
+
+/* The same as the best of plans for other machines too, where the program is short.
+ * MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
+                                               struct mr_program_plan *plan);
+
 /* Decides anew under the draft's limit and lowers; the plan has no waits yet. MR_NO_MEMORY,
  * MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,

@@ -12,6 +12,7 @@
 
 #include "plan/bound.h"
 #include "plan/draft.h"
+#include "plan/ladder.h"
 
 #define LEAST_PAGE_BYTES  (4 * MR_KIB)
 #define MOST_PAGE_BYTES   (2 * MR_MIB)
@@ -20,16 +21,7 @@
 #define MOST_HUGE_WASTE   0.15 /* where the device gains more by huge pages than this costs */
 #define MOST_PAGE_SIZES   10u
 
-/* Rungs of the ladder in an octave of the budget, which are 2 % apart, and in an octave of what the
- * budget is short of, while that is no more than half of the footprint. */
-#define BUDGET_RUNGS 32u
-#define SHORT_RUNGS  16u
-#define LEAST_SHORT  96u  /* the last rung of these: 1/64 of the footprint */
-#define TIER_OPS     256u /* of programs that are also planned with fewer tiers */
-/* Budgets that people write as parts of the footprint lie just above a rung, rounded down or not.
- */
-#define RUNG_MARGIN 0.999
-#define ROUNDING    1e-9 /* relative, of sums of seconds */
+#define ROUNDING          1e-9 /* relative, of sums of seconds */
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -117,8 +109,8 @@ struct maker {
   uint64_t least_bytes[MOST_PAGE_SIZES]; /* no device budget below it would do */
   uint32_t footprint_choice;             /* the largest that are not wasteful */
   uint32_t smallest_choice;              /* of pages, for the smallest budget that would do */
-  struct mr_bound bound;
-  struct mr_program_plan *plan; /* the best so far, where it fits */
+  struct mr_bound bound;                 /* of no cuts before it is asked for */
+  struct mr_program_plan *plan;          /* the best so far, where it fits */
 };
 
 /* The pages in use with every gap evicted that can be: no plan needs fewer. */
@@ -256,25 +248,34 @@ static mr_status try_keeping(struct maker *maker) {
   return MR_OK;
 }
 
-static mr_status bound_at(const struct maker *maker, uint64_t device_bytes, double *seconds_out) {
+static mr_status bound_at(struct maker *maker, uint64_t device_bytes, double *seconds_out) {
   uint64_t budget_bytes[MR_TIER_COUNT];
+  mr_status status = MR_OK;
+  if (maker->bound.cut_count == 0) {
+    const struct mr_draft *draft = &maker->drafts[maker->footprint_choice];
+    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
   memcpy(budget_bytes, maker->point.budget_bytes, sizeof budget_bytes);
   budget_bytes[MR_TIER_DEVICE] = device_bytes;
   return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
 }
 
-/* The highest rung of the ladder below so many bytes, which are not 0. */
-static uint64_t rung_below(const struct maker *maker, uint64_t bytes) {
-  double whole = (double)maker->footprint_bytes[maker->footprint_choice] * RUNG_MARGIN;
-  uint64_t highest = (uint64_t)whole;
-  for (uint32_t i = 1; highest >= bytes; i++) {
-    highest = (uint64_t)(whole * exp2(-(double)i / BUDGET_RUNGS));
+/* Whether no plan for so much memory would be of use, or better than the best. */
+static mr_status is_hopeless(struct maker *maker, uint64_t device_bytes, bool *hopeless_out) {
+  const struct mr_program_plan *best = maker->plan;
+  double useful_seconds = maker->problem->useful_seconds;
+  bool must_be_useful = useful_seconds > 0 && !isinf(useful_seconds);
+  double bound_seconds = 0;
+  mr_status status = MR_OK;
+  if (must_be_useful || best->fits) {
+    status = bound_at(maker, device_bytes, &bound_seconds);
   }
-  for (uint32_t i = SHORT_RUNGS; i <= LEAST_SHORT; i++) {
-    uint64_t rung = (uint64_t)(whole * (1 - exp2(-(double)i / SHORT_RUNGS)));
-    highest = rung < bytes ? mr_max_u64(highest, rung) : highest;
-  }
-  return highest;
+  *hopeless_out = (must_be_useful && bound_seconds >= useful_seconds) ||
+                  (best->fits && bound_seconds >= best->step_seconds * (1 - ROUNDING));
+  return status;
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -384,18 +385,17 @@ static mr_status try_smallest(struct maker *maker) {
 static mr_status climb_down(struct maker *maker) {
   const struct mr_plan_problem *problem = maker->problem;
   uint64_t device_bytes = mr_min_u64(problem->budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1) + 1;
+  uint64_t footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
   uint32_t last = problem->search_from + problem->search_rounds;
   for (uint32_t rung = 0; rung < last; rung++) {
-    double bound_seconds = 0;
-    device_bytes = rung_below(maker, device_bytes);
+    bool hopeless = false;
+    device_bytes = mr_ladder_below(footprint_bytes, device_bytes);
     if (device_bytes == 0) {
       return MR_OK;
     }
     if (rung < problem->search_from) continue;
-    mr_status status = bound_at(maker, device_bytes, &bound_seconds);
-    if (status != MR_OK ||
-        (maker->plan->fits && bound_seconds >= maker->plan->step_seconds * (1 - ROUNDING)) ||
-        (problem->useful_seconds > 0 && bound_seconds >= problem->useful_seconds)) {
+    mr_status status = is_hopeless(maker, device_bytes, &hopeless);
+    if (status != MR_OK || hopeless) {
       return status;
     }
     bool fits = false;
@@ -404,31 +404,10 @@ static mr_status climb_down(struct maker *maker) {
       return status;
     }
     if (!fits) {
-      return try_smallest(maker);
+      return isinf(problem->useful_seconds) ? MR_OK : try_smallest(maker);
     }
   }
   return MR_OK;
-}
-
-/* Down the ladder without NVMe too, and without the host, so that a tier never does harm; long
- * programs leave that out for the sake of time. */
-static mr_status climb_down_tiers(struct maker *maker) {
-  static const mr_tier lower[] = {MR_TIER_COUNT, MR_TIER_NVME, MR_TIER_HOST};
-  const uint64_t *budget = maker->problem->budget_bytes;
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; i < MR_COUNT_OF(lower) && status == MR_OK; i++) {
-    bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0 &&
-                maker->problem->program->op_count <= TIER_OPS;
-    bool placed = lower[i] == MR_TIER_HOST && maker->problem->on_host != NULL;
-    if (lower[i] != MR_TIER_COUNT && (!both || placed)) continue;
-    memcpy(maker->point.budget_bytes, budget, sizeof maker->point.budget_bytes);
-    if (lower[i] != MR_TIER_COUNT) {
-      maker->point.budget_bytes[lower[i]] = 0;
-    }
-    status = climb_down(maker);
-  }
-  memcpy(maker->point.budget_bytes, budget, sizeof maker->point.budget_bytes);
-  return status;
 }
 
 /* Says of a problem that does not fit what would do, and which tier is short. */
@@ -462,24 +441,20 @@ static mr_status make(struct maker *maker) {
   const struct mr_plan_problem *problem = maker->problem;
   uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
   struct mr_draft *draft = NULL;
-  double bound_seconds = 0;
+  bool useless = false;
   mr_status status = draft_of(maker, maker->footprint_choice, &draft);
   if (status == MR_OK) {
-    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness);
+    status = is_hopeless(maker, device_bytes, &useless);
   }
-  if (status == MR_OK) {
-    status = bound_at(maker, device_bytes, &bound_seconds);
-  }
-  bool useless = problem->useful_seconds > 0 && bound_seconds >= problem->useful_seconds;
   bool searched = problem->policy == MR_POLICY_SEARCHED && problem->search_rounds > 0;
   if (status == MR_OK && !useless) {
     status = try_keeping(maker);
   }
   if (status == MR_OK && !useless && searched && !moves_nothing(maker->plan)) {
-    status = climb_down_tiers(maker);
+    status = climb_down(maker);
   }
   bool fits = maker->plan->fits;
-  useless = useless || (!fits && problem->search_from > 0);
+  useless = useless || (!fits && (problem->search_from > 0 || isinf(problem->useful_seconds)));
   if (status == MR_OK && !useless && !fits) {
     status = try_budget(maker, device_bytes, searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST, &fits);
   }
@@ -518,7 +493,7 @@ mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
     return MR_NO_MEMORY;
   }
   plan->program = problem->program;
-  status = mr_plan_place(problem, plan);
+  status = mr_plan_for_machines(problem, plan);
   if (status == MR_OK) {
     status = mr_program_plan_bound(problem, &plan->bound_seconds);
   }

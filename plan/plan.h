@@ -55,11 +55,17 @@
  * larger one; so if all were tried, the larger could not be slower. Trying stops at a rung whose
  * bound is no better than the best plan: no plan of a smaller budget beats its bound, so nothing is
  * lost, and what the smaller budget's own plan takes is no less either. search_rounds may end it
- * sooner, for the sake of time; then the order is likely, not certain. A short program is also
- * planned with a tier less. A fixed plan never gets slower by a faster link, since each instruction
- * starts when fixed others have finished (a max-plus system), save that reads and writes of one
- * drive share its rate; but the plan for a faster link is another one, so there the order is likely
- * too.
+ * sooner, for the sake of time; then the order is likely, not certain.
+ *
+ * Faster links and more tiers are never worse either. A fixed plan does not get slower by a faster
+ * link, since each instruction starts when fixed others have finished (a max-plus system; where
+ * reads and writes share a drive's rate that is no law, but no plan was seen to break it). A plan
+ * found for a faster link is another one, and may be worse. So where a short program is searched at
+ * length, plans are not made for the machine at hand but for machines that depend on the program
+ * alone (plan/machines.c), with all tiers and with one less; each is played on the machine at hand,
+ * and the fastest is taken. That set is the same whatever the links' rates are, and one more tier
+ * only adds to it. Longer programs, and briefer searches, are planned for the machine at hand with
+ * all its tiers: there the order is likely, not certain.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the
@@ -131,7 +137,8 @@ struct mr_plan_problem {
   bool contiguous;
   uint32_t search_from;   /* budgets of the ladder, from the highest, that were tried before */
   uint32_t search_rounds; /* budgets of the ladder that are tried at most; 0: no search */
-  double useful_seconds;  /* a plan that takes as long is of no use; 0: any is */
+  double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
+                             refusal says; INFINITY: any that fits is */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses

@@ -242,8 +242,9 @@ static void random_plans_hold(void **state) {
   assert_true(rounds < ROUNDS || tally.on_host > 0);
 }
 
+/* Pairs of machines, one of which is the better. */
 struct harm {
-  uint32_t pairs, slower;
+  uint32_t pairs, moved, slower;
   double worst;
 };
 
@@ -255,46 +256,78 @@ static void compare(struct harm *harm, const struct mr_program_plan *worse,
   }
   assert_true(better->fits);
   harm->pairs++;
+  harm->moved += mr_program_plan_moved_bytes(worse) > 0;
   harm->slower += better->step_seconds > worse->step_seconds * (1 + 1e-9);
   double ratio = better->step_seconds / worse->step_seconds;
   harm->worst = ratio > harm->worst ? ratio : harm->worst;
+}
+
+/* A budget between the smallest and the footprint. */
+static uint64_t draw_budget(struct draw *draw, struct mr_random *random) {
+  struct mr_program_plan *none = plan_under(draw, 0);
+  uint64_t footprint = none->footprint_bytes;
+  uint64_t smallest = none->fits ? 0 : none->smallest_device_bytes;
+  mr_program_plan_destroy(none);
+  return smallest < footprint ? smallest + mr_random_below(random, footprint - smallest)
+                              : footprint;
+}
+
+/* Each link alone up to four times as fast. */
+static void compare_links(struct draw *draw, uint64_t device_bytes, struct mr_random *random,
+                          struct harm *harm) {
+  struct mr_program_plan *plan = plan_under(draw, device_bytes);
+  for (uint32_t l = 0; l < MR_LINK_COUNT && plan->fits; l++) {
+    struct mr_link_rate link = draw->problem.link[l];
+    draw->problem.link[l].bytes_per_second *= 1 + 3 * mr_random_unit(random);
+    struct mr_program_plan *faster = plan_under(draw, device_bytes);
+    compare(harm, plan, faster);
+    mr_program_plan_destroy(faster);
+    draw->problem.link[l] = link;
+  }
+  mr_program_plan_destroy(plan);
+}
+
+/* With and without the host, with and without NVMe, of as much room as was drawn or any. */
+static void compare_tiers(struct draw *draw, uint64_t device_bytes, struct mr_random *random,
+                          struct harm *harm) {
+  for (mr_tier lower = MR_TIER_HOST; lower <= MR_TIER_NVME; lower++) {
+    uint64_t *budget = &draw->problem.budget_bytes[lower];
+    uint64_t drawn = *budget;
+    *budget = 0;
+    struct mr_program_plan *without = plan_under(draw, device_bytes);
+    *budget = drawn > 0 && mr_random_below(random, 2) == 0 ? drawn : UINT64_MAX;
+    struct mr_program_plan *with = plan_under(draw, device_bytes);
+    compare(harm, without, with);
+    mr_program_plan_destroy(without);
+    mr_program_plan_destroy(with);
+    *budget = drawn;
+  }
 }
 
 /* A faster link, or one more tier, and the plan is not slower. */
 static void more_never_harms(void **state) {
   (void)state;
   uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
-  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS / 2);
+  uint64_t rounds = environment_u64("MEMRUN_TEST_ROUNDS", ROUNDS);
   struct harm links = {0};
   struct harm tiers = {0};
   for (uint64_t seed = first; seed < first + rounds; seed++) {
     struct draw draw;
+    struct mr_random random;
     draw_init(&draw, seed);
-    uint64_t *budget = draw.problem.budget_bytes;
-    struct mr_program_plan *whole = plan_under(&draw, UINT64_MAX);
-    uint64_t device = whole->footprint_bytes / 10 * (5 + seed % 5);
-    mr_program_plan_destroy(whole);
-    struct mr_program_plan *plan = plan_under(&draw, device);
-    draw.problem.link[seed % MR_LINK_COUNT].bytes_per_second *= 2;
-    struct mr_program_plan *faster = plan_under(&draw, device);
-    compare(&links, plan, faster);
-    mr_tier lower = seed % 2 == 0 ? MR_TIER_HOST : MR_TIER_NVME;
-    budget[lower] = 0;
-    struct mr_program_plan *without = plan_under(&draw, device);
-    budget[lower] = UINT64_MAX;
-    struct mr_program_plan *with = plan_under(&draw, device);
-    compare(&tiers, without, with);
-    mr_program_plan_destroy(plan);
-    mr_program_plan_destroy(faster);
-    mr_program_plan_destroy(without);
-    mr_program_plan_destroy(with);
+    mr_random_init(&random, seed + 2);
+    uint64_t device_bytes = draw_budget(&draw, &random);
+    compare_links(&draw, device_bytes, &random, &links);
+    compare_tiers(&draw, device_bytes, &random, &tiers);
     draw_fini(&draw);
   }
-  print_message("links: %u pairs, %u slower, at worst %.3f times; tiers: %u, %u, %.3f\n",
-                links.pairs, links.slower, links.worst, tiers.pairs, tiers.slower, tiers.worst);
-  /* Likely, not certain: see plan/plan.h. */
-  assert_true(links.slower * 20 <= links.pairs);
-  assert_true(tiers.slower * 20 <= tiers.pairs);
+  print_message("links: %u pairs, %u with moves, %u slower, at worst %.3f times\n", links.pairs,
+                links.moved, links.slower, links.worst);
+  print_message("tiers: %u pairs, %u with moves, %u slower, at worst %.3f times\n", tiers.pairs,
+                tiers.moved, tiers.slower, tiers.worst);
+  assert_int_equal(links.slower, 0);
+  assert_int_equal(tiers.slower, 0);
+  assert_true(rounds < ROUNDS || (links.moved > 0 && tiers.moved > 0));
 }
 
 /* Whatever is used on the host, wanted or not, the plan holds. */
