@@ -172,15 +172,16 @@ static mr_status try_others(struct placement *p) {
 }
 
 /* Which parts are tried depends on what others of the rung take, not on the best so far: see
- * plan/plan.h. */
+ * plan/plan.h. Without search, quarters will do, and the updates. */
 static mr_status improve_apart(struct placement *p) {
   double seconds[PARTS + 1];
   for (uint32_t parts = 0; parts <= PARTS; parts++) {
     seconds[parts] = -1; /* not tried */
   }
   uint32_t best = PARTS;
+  bool searches = p->problem.search_rounds > 0;
   mr_status status = try_updates(p, best, seconds);
-  for (uint32_t by = PARTS / 2; status == MR_OK && by > 0; by /= 2) {
+  for (uint32_t by = PARTS / 2; status == MR_OK && by > (searches ? 0 : 1); by /= 2) {
     uint32_t less = best - by;
     uint32_t more = best + by <= PARTS ? best + by : best;
     status = try_updates(p, less, seconds);
@@ -190,7 +191,7 @@ static mr_status improve_apart(struct placement *p) {
     best = seconds[less] < seconds[best] ? less : best;
     best = seconds[more] < seconds[best] ? more : best;
   }
-  return status == MR_OK ? try_others(p) : status;
+  return status == MR_OK && searches ? try_others(p) : status;
 }
 
 /* Where nothing moves a host that is apart can spare the device its ops and no more. */
