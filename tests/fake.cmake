@@ -52,8 +52,10 @@ target_compile_definitions(test_unit_cuda PRIVATE
   FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")
 
 # A job over it, again and again.
-foreach(test IN ITEMS cuda_faults cuda_hang cuda_host cuda_memory cuda_replan cuda_seeds cuda_waits)
-  memrun_unit_test(${test} unit/cuda_job.c unit/fake_rig.c unit/runtime_world.c unit/world_ops.c)
+foreach(test IN ITEMS cuda_faults cuda_hang cuda_host cuda_memory cuda_migrate cuda_replan
+    cuda_seeds cuda_waits)
+  memrun_unit_test(${test} unit/cuda_job.c unit/cuda_lines.c unit/fake_rig.c
+    unit/runtime_world.c unit/world_ops.c)
   target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
   target_compile_definitions(test_unit_${test} PRIVATE
     FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")

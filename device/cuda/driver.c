@@ -157,7 +157,9 @@ mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result, const char *
   va_start(arguments, format);
   vsnprintf(purpose, sizeof purpose, format, arguments);
   va_end(arguments);
-  bool again = atomic_exchange(&cuda->told, result) == result;
+  /* What a device that is gone gives comes again and again; other refusals are each one's own. */
+  bool lasts = status_of(result) == MR_IO;
+  bool again = lasts && atomic_exchange(&cuda->told, result) == result;
   mr_log(again ? MR_LOG_DEBUG : MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose,
          result_name(cuda, result), result_text(cuda, result));
   return status_of(result);

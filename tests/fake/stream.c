@@ -18,7 +18,10 @@
 #include "tests/fake/gate.h"
 #include "tests/fake/state.h"
 
-#define MAX_STREAMS 1024u
+/* While a context lives: some hundred runs. */
+#define MAX_STREAMS 4096u
+/* Seeds of streams, from one seed to the next. */
+#define SEED_STRIDE 1024u
 /* Room in the queue is looked for so often, so that pushing does not order the pushing thread
  * behind the stream more than it must. */
 #define ROOM_ITEMS (FAKE_QUEUE_ITEMS / 4)
@@ -157,7 +160,7 @@ static struct fake_stream *stream_create(uint32_t index, bool blocking) {
   }
   pthread_mutex_init(&stream->lock, NULL);
   stream->blocking = blocking;
-  mr_random_init(&stream->random, fake_seed() * MAX_STREAMS + index);
+  mr_random_init(&stream->random, fake_seed() * SEED_STRIDE + index);
   if (fake_seed() != 0) {
     stream->slowness = slowness[mr_random_below(&stream->random, MR_COUNT_OF(slowness))];
   }

@@ -188,15 +188,49 @@ class Cuda(harness.Case):
             self.assertRegex(hung.err, r"the device hangs: .*\(time limit 2.1 s\)")
             self.assertEqual(len(hung.err.splitlines()), 1)
 
+    def test_a_driver_that_fails_in_a_migration_leaves_the_checkpoint(self):
+        """Another plan takes over before the third step, and a call of the driver fails."""
+        if cuda_device.REAL:
+            self.skipTest("nothing makes the driver fail")
+        options = ["--offload", "host", "--host-mem", "256MiB", "--device-mem", "512MiB",
+                   "--replan", "always"]
+        train = ["train", *MODEL, *options, "--steps", "4", "--ckpt-every", "1", "--ckpt"]
+        outcome = run(*train, harness.folder("whole"))
+        whole = self.losses(outcome)
+        self.assertEqual(outcome.events("done")[0]["forecast"]["replan_step"], 3)
+        before, end = (self.calls(steps, *options) for steps in (2, 3))
+        for name, result in (("cuMemCreate", 2), ("cuMemSetAccess", 719),
+                             ("cuMemMap", 2), ("cuMemcpyDtoHAsync_v2", 719)):
+            self.assertGreater(end[name], before[name])
+            fault = "%s:%d:%d" % (name, (before[name] + 1 + end[name]) // 2, result)
+            path = harness.folder("ckpt")
+            broken = run(*train, path, MEMRUN_FAKE_FAIL=fault)
+            with self.subTest(fault=fault):
+                if broken.status == 0:
+                    self.assertEqual(self.losses(broken), whole)
+                    continue
+                self.assertIn(broken.status, (harness.DOES_NOT_FIT, harness.IO), str(broken))
+                self.assertIn("CUDA_ERROR_", broken.err)
+                seen = [event["loss"] for event in broken.events("step")]
+                self.assertEqual(seen, whole[:len(seen)])
+                rest = self.losses(run(*train, path, "--resume", path))
+                self.assertGreater(len(rest), 0)
+                self.assertEqual(rest, whole[-len(rest):])
+
     def items_of_two_steps(self):
         """What the streams carry out in a run of two steps with their checkpoints."""
+        return self.calls(2)["device"]
+
+    def calls(self, steps, *options):
+        """How often a run of some steps with their checkpoints calls each function of the driver,
+        and what the streams carry out."""
         report = harness.folder("report") / "calls"
-        outcome = run("train", *MODEL, "--steps", "2", "--ckpt-every", "1", "--ckpt",
-                      harness.folder("two"), MEMRUN_FAKE_REPORT=report)
+        outcome = run("train", *MODEL, *options, "--steps", steps, "--ckpt-every", "1", "--ckpt",
+                      harness.folder("counted"), MEMRUN_FAKE_REPORT=report)
         self.assert_status(outcome, 0)
         lines = report.read_text().splitlines()
         self.assertFalse([line for line in lines if line.startswith("live")])
-        return next(int(line.split()[2]) for line in lines if line.startswith("calls device "))
+        return {line.split()[1]: int(line.split()[2]) for line in lines}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "base/base.h"
 #include "device/cuda/driver.h"
 #include "unit/cuda_job.h"
+#include "unit/cuda_lines.h"
 
 #define OUT_OF_MEMORY 2
 #define LAUNCH_FAILED 719 /* sticky */
@@ -30,25 +30,6 @@ static const char *const functions[] = {
     MR_CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
-
-/* Error lines; several threads may tell of a device that is gone. */
-static struct {
-  pthread_mutex_t lock;
-  char text[2048];
-  size_t length;
-  uint32_t count;
-} lines = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void keep_line(void *context, mr_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  pthread_mutex_lock(&lines.lock);
-  lines.count++;
-  lines.length +=
-      (size_t)snprintf(lines.text + lines.length, sizeof lines.text - lines.length, "%s\n", line);
-  lines.length = mr_min_u64(lines.length, sizeof lines.text - 1);
-  pthread_mutex_unlock(&lines.lock);
-}
 
 /* Functions whose failure may change nothing of what a run is for: they give back, come before
  * that, or put words to another failure. */
@@ -76,32 +57,16 @@ static bool is_named(const char *name) {
   size_t length = version == NULL ? strlen(name) : (size_t)(version - name);
   char plain[64];
   snprintf(plain, sizeof plain, "%.*s", (int)length, name);
-  return strstr(lines.text, plain) != NULL;
-}
-
-/* Whether each line names a function of the driver, and then the driver's result. */
-static bool every_line_names_a_call(const char *result) {
-  uint32_t named = 0;
-  for (const char *line = lines.text; *line != '\0'; line = strchr(line, '\n') + 1) {
-    const char *end = strchr(line, '\n');
-    const char *call = strstr(line, ": cu");
-    const char *told = strstr(line, result);
-    if (end == NULL || call == NULL || told == NULL || call > told || told > end) {
-      return false;
-    }
-    named++;
-  }
-  return named == lines.count;
+  return strstr(cuda_lines_kept()->text, plain) != NULL;
 }
 
 /* False, and told, where the run does not end as it must. */
 static bool fail_once(struct cuda_job *job, const char *name, uint64_t n, int result) {
+  const struct cuda_lines *lines = cuda_lines_kept();
   char fault[96];
   bool right = false;
   snprintf(fault, sizeof fault, "%s:%llu:%d", name, (unsigned long long)n, result);
-  lines.count = 0;
-  lines.length = 0;
-  lines.text[0] = '\0';
+  cuda_lines_forget();
   cuda_job_set(0, fault);
   double start = mr_clock_seconds();
   mr_status status = cuda_job_run(job, &right);
@@ -110,16 +75,16 @@ static bool fail_once(struct cuda_job *job, const char *name, uint64_t n, int re
   if (status == MR_OK) {
     /* How often streams wait, and for how many events, is a matter of timing. */
     bool never_called = n > 1 && fake_call_count(name) < n;
-    fine = fine && right && lines.count == 0 && (is_harmless(name) || never_called);
+    fine = fine && right && lines->count == 0 && (is_harmless(name) || never_called);
   } else if (result == LAUNCH_FAILED) {
     /* Another thread's call may meet the broken device first. */
-    fine = fine && lines.count >= 1 && every_line_names_a_call("CUDA_ERROR_LAUNCH_FAILED");
+    fine = fine && lines->count >= 1 && cuda_lines_name_calls("CUDA_ERROR_LAUNCH_FAILED");
   } else {
-    fine = fine && lines.count == 1 && is_named(name);
+    fine = fine && lines->count == 1 && is_named(name);
   }
   if (!fine) {
     print_message("%s: %s, %s, %.1f s, %u lines: %s\n", fault, mr_status_name(status),
-                  right ? "right" : "not right", seconds, lines.count, lines.text);
+                  right ? "right" : "not right", seconds, lines->count, lines->text);
   }
   return fine;
 }
@@ -136,7 +101,7 @@ static void run_faults(struct cuda_job_tiers tiers) {
   for (size_t i = 0; i < MR_COUNT_OF(functions); i++) {
     calls[i] = fake_call_count(functions[i]);
   }
-  mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
+  cuda_lines_keep(true);
   for (size_t i = 0; i < MR_COUNT_OF(functions); i++) {
     uint64_t turns[] = {1, calls[i] / 2, calls[i]};
     for (size_t t = 0; t < MR_COUNT_OF(turns); t++) {
@@ -147,7 +112,7 @@ static void run_faults(struct cuda_job_tiers tiers) {
       }
     }
   }
-  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  cuda_lines_keep(false);
   print_message("%u calls failed, one in each run\n", failed);
   assert_true(failed > 50);
   assert_int_equal(wrong, 0);
