@@ -48,9 +48,35 @@ static void each_allocation_may_fail(void **state) {
   assert_true(failures > 100);
 }
 
+/* A short program, searched at length: just above the foot of the ladder, where few rungs are. */
+static void each_machine_may_fail(void **state) {
+  (void)state;
+  struct mr_random random;
+  mr_random_init(&random, 5);
+  struct mr_graph *graph = plan_random_graph(&random, 12, 256 * MR_KIB);
+  double *op_seconds = plan_op_seconds(graph, 1e-3);
+  struct mr_plan_problem problem;
+  struct mr_program_plan *plan = NULL;
+  plan_problem_init(&problem, graph);
+  problem.op_seconds = op_seconds;
+  problem.search_rounds = 16;
+  problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+  problem.budget_bytes[MR_TIER_HOST] = UINT64_MAX;
+  assert_int_equal(mr_program_plan_make(&problem, &plan), MR_OK);
+  assert_true(plan->smallest_device_bytes < plan->footprint_bytes);
+  problem.budget_bytes[MR_TIER_DEVICE] = plan->smallest_device_bytes / 100 * 102;
+  mr_program_plan_destroy(plan);
+  uint32_t failures = failing_memory_each(make, &problem);
+  print_message("%u failures survived\n", failures);
+  assert_true(failures > 100);
+  free(op_seconds);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_allocation_may_fail),
+      cmocka_unit_test(each_machine_may_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
