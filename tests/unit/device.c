@@ -58,8 +58,11 @@ static void world_init(struct world *world, uint64_t page_bytes, uint32_t page_c
       world->pages[r][i] = (first + i * stride) % page_count;
     }
   }
-  struct mr_device_config config = {page_bytes, page_count, 65536, range_bytes,
-                                    RANGES,     false,      NULL};
+  struct mr_device_config config = {.page_bytes = page_bytes,
+                                    .page_count = page_count,
+                                    .small_bytes = 65536,
+                                    .range_bytes = range_bytes,
+                                    .range_count = RANGES};
   assert_int_equal(mr_device_cpu.create(&config, &world->device), MR_OK);
 }
 
@@ -128,8 +131,11 @@ static void memory_is_resident_at_once(void **state) {
 #endif
   uint64_t before = resident_bytes();
   uint64_t range_bytes = 64 * MR_MIB;
-  struct mr_device_config config = {
-      MR_DEVICE_HUGE_PAGE_BYTES, 32, 3 * MR_MIB, &range_bytes, 1, false, NULL};
+  struct mr_device_config config = {.page_bytes = MR_DEVICE_HUGE_PAGE_BYTES,
+                                    .page_count = 32,
+                                    .small_bytes = 3 * MR_MIB,
+                                    .range_bytes = &range_bytes,
+                                    .range_count = 1};
   struct mr_device *device = NULL;
   assert_int_equal(mr_device_cpu.create(&config, &device), MR_OK);
   uint64_t grown = resident_bytes() - before;
@@ -146,7 +152,8 @@ static void memory_is_resident_at_once(void **state) {
 static void a_stale_access_faults(void **state) {
   (void)state;
   uint64_t range_bytes[2] = {4096, 4096};
-  struct mr_device_config config = {4096, 1, 0, range_bytes, 2, false, NULL};
+  struct mr_device_config config = {
+      .page_bytes = 4096, .page_count = 1, .range_bytes = range_bytes, .range_count = 2};
   struct mr_device *device = NULL;
   assert_int_equal(mr_device_cpu.create(&config, &device), MR_OK);
   uint32_t page = 0;
@@ -176,12 +183,13 @@ static void too_many_pages_are_refused(void **state) {
   (void)state;
   struct mr_device_caps caps;
   mr_device_cpu.query(&caps);
-  struct mr_device_config config = {4096, (uint32_t)caps.max_page_count + 1, 0, NULL, 0, false,
-                                    NULL};
+  struct mr_device_config config = {.page_bytes = 4096,
+                                    .page_count = (uint32_t)caps.max_page_count + 1};
   struct mr_device *device = NULL;
   assert_int_equal(mr_device_cpu.create(&config, &device), MR_UNSUPPORTED);
   assert_null(device);
-  config = (struct mr_device_config){2 * MR_MIB, 1u << 14, 1ull << 60, NULL, 0, false, NULL};
+  config = (struct mr_device_config){
+      .page_bytes = 2 * MR_MIB, .page_count = 1u << 14, .small_bytes = 1ull << 60};
   assert_int_equal(mr_device_cpu.create(&config, &device), MR_NO_MEMORY);
 }
 
