@@ -195,7 +195,7 @@ struct mr_instruction {
 
 /* The small tensors that an op of the queue of the host reads take no more together, each rounded
  * up to MR_HANDOVER_ALIGNMENT: scalars, and the tokens of a batch. */
-#define MR_HANDOVER_BYTES     (256u * 1024u)
+#define MR_HANDOVER_BYTES     (256ull * 1024)
 #define MR_HANDOVER_ALIGNMENT 64u
 
 /* Room on the host for one or more stays of a tensor. */

@@ -87,8 +87,10 @@ static void run_item(struct fake_item *item) {
     item->run(item->payload);
   }
   pthread_rwlock_unlock(&working);
-  while (fate == FAKE_ITEM_HANGS) {
-    (void)pause();
+  if (fate == FAKE_ITEM_HANGS) {
+    while (true) {
+      (void)pause();
+    }
   }
 }
 
