@@ -42,6 +42,7 @@ void mr_log(mr_log_level level, const char *format, ...) {
   char line[1024];
   va_list arguments;
   va_start(arguments, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
   blank_controls(line);

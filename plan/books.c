@@ -51,8 +51,8 @@ static void add_to_node(struct mr_books *books, uint32_t node, int64_t pages) {
 
 static void refresh_above(struct mr_books *books, uint32_t node) {
   for (node /= 2; node > 0; node /= 2) {
-    books->most[node] =
-        larger(books->most[2 * node], books->most[2 * node + 1]) + books->added[node];
+    uint32_t left = 2 * node;
+    books->most[node] = larger(books->most[left], books->most[left + 1]) + books->added[node];
   }
 }
 

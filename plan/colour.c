@@ -185,6 +185,7 @@ static mr_status take_same(struct colouring *c, const struct mr_colour_item *ite
   const uint32_t *wish = &c->pages[c->items[item->like].first_page];
   for (uint32_t i = 0; i < item->page_count; i++) {
     uint32_t at = run_after(c, wish[i] + 1);
+    MR_ASSERT(at == 0 || c->runs != NULL);
     if (at == 0 || wish[i] - c->runs[at - 1].page >= c->runs[at - 1].count ||
         c->runs[at - 1].wanted_at <= item->last_op) {
       return MR_OK;
