@@ -19,7 +19,7 @@
 #define __device__
 #define __host__
 #define __shared__
-#define __forceinline__  inline
+#define __forceinline__ inline
 #define __launch_bounds__(...)
 
 namespace {
@@ -474,5 +474,6 @@ const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
   for (unsigned i = 0; i < fiber_count && fault != nullptr; i++) {
     fibers[i].made = false; /* they wait for what never comes */
   }
+  drawn = nullptr;
   return fault;
 }
