@@ -20,8 +20,10 @@
 
 static double filling_seconds; /* of the round; one thread takes the tiers */
 
+/* The linker's names. NOLINTBEGIN(bugprone-reserved-identifier) */
 int __real_madvise(void *memory, size_t bytes, int advice);
 int __wrap_madvise(void *memory, size_t bytes, int advice);
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 int __wrap_madvise(void *memory, size_t bytes, int advice) {
   double start = bench_seconds(false);

@@ -191,14 +191,15 @@ static void unknown_ops_teach_nothing_of_links(void **state) {
 
 static void what_moves_together_is_learned_apart(void **state) {
   (void)state;
-  struct mr_traffic_sums traffic = {.seconds = {[MR_TRAFFIC_READS] = 0.1,
-                                                [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 0.2,
-                                                [MR_TRAFFIC_BOTH] = 0.1,
-                                                [MR_TRAFFIC_BOTH | MR_TRAFFIC_DEEP] = 0.1},
-                                    .bytes = {[MR_TRAFFIC_READS] = 200000000,
-                                              [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 600000000,
-                                              [MR_TRAFFIC_BOTH] = 100000000,
-                                              [MR_TRAFFIC_BOTH | MR_TRAFFIC_DEEP] = 500000000}};
+  struct mr_traffic_sums traffic = {0};
+  traffic.seconds[MR_TRAFFIC_READS] = 0.1;
+  traffic.seconds[MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 0.2;
+  traffic.seconds[MR_TRAFFIC_BOTH] = 0.1;
+  traffic.seconds[MR_TRAFFIC_BOTH | MR_TRAFFIC_DEEP] = 0.1;
+  traffic.bytes[MR_TRAFFIC_READS] = 200000000;
+  traffic.bytes[MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 600000000;
+  traffic.bytes[MR_TRAFFIC_BOTH] = 100000000;
+  traffic.bytes[MR_TRAFFIC_BOTH | MR_TRAFFIC_DEEP] = 500000000;
   record(0.5, 0.5, nothing, &traffic);
   learn(MR_LESSON_RUN);
   assert_true(near(nvme.read_bytes_per_second, 2e9));
