@@ -26,6 +26,10 @@
 #define SLOWEST_PACE          0.3
 #define MOST_SECONDS_PER_BYTE 1e-9
 #define LEAST_MOVES           100u
+/* Of a normal distribution: the standard deviation over the median distance from the median, and
+ * the standard error of a median over the deviation and the root of the count, sqrt(pi / 2). */
+#define DEVIATIONS_OF_MEDIAN 1.4826
+#define MEDIAN_ERROR         1.2533
 
 mr_status mr_outlook_init(struct mr_run *run) {
   uint64_t samples = (uint64_t)MR_LESSON_STEPS * run->layout->program->op_count;
@@ -97,15 +101,29 @@ static int compare_seconds(const void *a, const void *b) {
   return (*first > *second) - (*first < *second);
 }
 
+static double median_of(double *seconds, uint64_t count) {
+  qsort(seconds, count, sizeof seconds[0], compare_seconds);
+  return count == 0 ? 0 : (seconds[count / 2] + seconds[(count - 1) / 2]) / 2;
+}
+
 double mr_outlook_median_seconds(const struct mr_outlook *outlook) {
   double sorted[MR_OUTLOOK_STEPS];
   uint64_t count = mr_min_u64(outlook->step_count, MR_OUTLOOK_STEPS);
-  if (count == 0) {
-    return 0;
-  }
   memcpy(sorted, outlook->step_seconds, count * sizeof sorted[0]);
-  qsort(sorted, count, sizeof sorted[0], compare_seconds);
-  return (sorted[count / 2] + sorted[(count - 1) / 2]) / 2;
+  return median_of(sorted, count);
+}
+
+double mr_outlook_error(const struct mr_outlook *outlook, double predicted_seconds) {
+  double away[MR_OUTLOOK_STEPS];
+  uint64_t count = mr_min_u64(outlook->step_count, MR_OUTLOOK_STEPS);
+  double median = mr_outlook_median_seconds(outlook);
+  for (uint64_t i = 0; i < count; i++) {
+    away[i] = fabs(outlook->step_seconds[i] - median);
+  }
+  double deviation = DEVIATIONS_OF_MEDIAN * median_of(away, count);
+  double chance = MEDIAN_ERROR * deviation / sqrt(fmax((double)count, 1));
+  double error = fabs(median - predicted_seconds);
+  return count > 0 && error > chance ? error / predicted_seconds : 0;
 }
 
 struct mr_judged_forecast mr_outlook_judge(const struct mr_outlook *outlook,

@@ -92,6 +92,10 @@ void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report);
 /* The median step; 0 where none was measured. */
 double mr_outlook_median_seconds(const struct mr_outlook *outlook);
 
+/* How far the median is off a forecast, as a part of it; 0 where that is less than the standard
+ * error of the median by the spread of the steps: those do not contradict the forecast. */
+double mr_outlook_error(const struct mr_outlook *outlook, double predicted_seconds);
+
 /* True where others took so much of the machine that its speed cannot be learned from the steps. */
 bool mr_outlook_disturbed(const struct mr_outlook *outlook);
 

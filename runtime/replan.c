@@ -115,8 +115,8 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
   return status;
 }
 
-/* How far the steps so far are off the forecast; 0: not enough of them, others took the machine, or
- * the first forecast is to stand. */
+/* How far the steps so far are off the forecast; 0: not enough of them, no further than they are
+ * from each other, others took the machine, or the first forecast is to stand. */
 static double forecast_error(const struct mr_run *run) {
   const struct mr_outlook *outlook = &run->outlook;
   uint64_t wanted = (uint64_t)MR_REVIEW_STEPS << mr_min_u64(run->review_count, 32);
@@ -124,7 +124,7 @@ static double forecast_error(const struct mr_run *run) {
       run->plan->settings.replan == MR_REPLAN_NEVER) {
     return 0;
   }
-  return fabs(mr_outlook_median_seconds(outlook) / run->layout->step_seconds - 1);
+  return mr_outlook_error(outlook, run->layout->step_seconds);
 }
 
 /* True where the steps so far call for another plan. */

@@ -140,6 +140,24 @@ static void the_first_forecast_is_judged_at_once(void **state) {
   assert_true(near(mr_outlook_step_seconds(run), 0.03));
 }
 
+/* Steps that differ among themselves contradict a forecast only where their median is further off
+ * than such steps leave it by chance; more of them know it better. */
+static void a_forecast_stands_until_contradicted(void **state) {
+  (void)state;
+  assert_true(mr_outlook_error(&run->outlook, 0.03) == 0);
+  for (uint32_t i = 0; i < MR_REVIEW_STEPS; i++) {
+    record(0.01 + 0.002 * (i % 2), 0.019, nothing, NULL); /* 0.030 give or take 0.001 */
+  }
+  assert_true(mr_outlook_error(&run->outlook, 0.0307) == 0);
+  assert_true(mr_outlook_error(&run->outlook, 0.0293) == 0);
+  assert_true(near(mr_outlook_error(&run->outlook, 0.032), 0.002 / 0.032));
+  assert_true(near(mr_outlook_error(&run->outlook, 0.028), 0.002 / 0.028));
+  for (uint32_t i = 0; i < 3 * MR_REVIEW_STEPS; i++) {
+    record(0.01 + 0.002 * (i % 2), 0.019, nothing, NULL);
+  }
+  assert_true(near(mr_outlook_error(&run->outlook, 0.0307), 0.0007 / 0.0307));
+}
+
 /* Both ops run alone first, so that their kinds are known; then some steps beside links. */
 static void teach_beside(double second_seconds, struct beside beside) {
   record(0.01, 0.02, nothing, NULL);
@@ -244,6 +262,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(old_steps_are_forgotten, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_forecast_is_judged_by_some_steps, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_first_forecast_is_judged_at_once, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_forecast_stands_until_contradicted, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
                                       tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_copies_teaches_its_pace, set_up, tear_down),
