@@ -63,6 +63,9 @@ void options_defaults(struct cli *cli);
 MR_CHECK_RESULT mr_status options_parse(struct cli *cli, int argc, char **argv);
 void options_free(struct cli *cli);
 
+/* MR_INVALID: one line says that `word` is no command and names the nearest one. */
+MR_CHECK_RESULT mr_status options_refuse_command(const char *word);
+
 /* Whether the option of that name was on the command line. */
 bool options_given(const struct cli *cli, const char *name);
 

@@ -144,8 +144,7 @@ mr_status command_help(struct cli *cli, struct output *output) {
   }
   const struct cli_command *command = cli_command_find(cli->words[1]);
   if (command == NULL) {
-    mr_log(MR_LOG_ERROR, "unknown command '%s'; memrun --help lists all", cli->words[1]);
-    return MR_INVALID;
+    return options_refuse_command(cli->words[1]);
   }
   options_help(output, command);
   return MR_OK;

@@ -206,21 +206,22 @@ mr_status option_read(struct cli *cli, const struct option *option, const char *
   return MR_INVALID;
 }
 
-static mr_status refuse_unknown(const char *argument, size_t name_length) {
-  char name[SUGGEST_MAX_LENGTH + 1] = "";
+/* `name` is what the argument has between its dashes and "=". */
+static mr_status refuse_unknown(const char *argument, const char *name, size_t name_length) {
+  char word[SUGGEST_MAX_LENGTH + 1] = "";
   if (name_length <= SUGGEST_MAX_LENGTH) {
-    memcpy(name, argument + 2, name_length);
+    memcpy(word, name, name_length);
   }
-  struct suggestion near = {.word = name};
+  struct suggestion near = {.word = word};
   for (const struct option *option = options_table; option->name != NULL; option++) {
     suggestion_offer(&near, option->name);
   }
-  int shown = name_length < 200 ? (int)name_length : 200;
+  size_t length = (size_t)(name - argument) + name_length;
+  int shown = length < 200 ? (int)length : 200;
   if (near.nearest != NULL) {
-    mr_log(MR_LOG_ERROR, "unknown option --%.*s; did you mean --%s?", shown, argument + 2,
-           near.nearest);
+    mr_log(MR_LOG_ERROR, "unknown option %.*s; did you mean --%s?", shown, argument, near.nearest);
   } else {
-    mr_log(MR_LOG_ERROR, "unknown option --%.*s; memrun --help lists all", shown, argument + 2);
+    mr_log(MR_LOG_ERROR, "unknown option %.*s; memrun --help lists all", shown, argument);
   }
   return MR_INVALID;
 }
@@ -260,7 +261,7 @@ static mr_status take_long(struct parser *parser, const char *argument) {
       return take(parser, option, value);
     }
   }
-  return refuse_unknown(argument, length);
+  return refuse_unknown(argument, argument + 2, length);
 }
 
 /* Letters take no values, so several may stand together: "-vv". */
@@ -271,8 +272,7 @@ static mr_status take_letters(struct parser *parser, const char *argument) {
       option++;
     }
     if (option->name == NULL) {
-      mr_log(MR_LOG_ERROR, "unknown option '%s'; memrun --help lists all", argument);
-      return MR_INVALID;
+      return refuse_unknown(argument, argument + 1, strcspn(argument + 1, "="));
     }
     mr_status status = take(parser, option, NULL);
     if (status != MR_OK) {
@@ -292,6 +292,17 @@ static mr_status take_word(struct parser *parser, const char *word) {
   return MR_OK;
 }
 
+mr_status options_refuse_command(const char *word) {
+  struct suggestion near = {.word = word};
+  for (const struct cli_command *command = cli_commands; command->name != NULL; command++) {
+    suggestion_offer(&near, command->name);
+  }
+  mr_log(MR_LOG_ERROR, "unknown command '%s'; %s%s%s", word,
+         near.nearest == NULL ? "memrun --help lists all" : "did you mean ",
+         near.nearest == NULL ? "" : near.nearest, near.nearest == NULL ? "" : "?");
+  return MR_INVALID;
+}
+
 /* The command exists and takes what was given. */
 static mr_status check_command(const struct cli *cli) {
   if (cli->word_count == 0) {
@@ -299,14 +310,7 @@ static mr_status check_command(const struct cli *cli) {
   }
   const struct cli_command *command = cli_command_find(cli->words[0]);
   if (command == NULL) {
-    struct suggestion near = {.word = cli->words[0]};
-    for (const struct cli_command *other = cli_commands; other->name != NULL; other++) {
-      suggestion_offer(&near, other->name);
-    }
-    mr_log(MR_LOG_ERROR, "unknown command '%s'; %s%s%s", cli->words[0],
-           near.nearest == NULL ? "memrun --help lists all" : "did you mean ",
-           near.nearest == NULL ? "" : near.nearest, near.nearest == NULL ? "" : "?");
-    return MR_INVALID;
+    return options_refuse_command(cli->words[0]);
   }
   if (cli->word_count > 1 && command->operand == NULL) {
     mr_log(MR_LOG_ERROR, "%s takes no argument, not '%s'", command->name, cli->words[1]);

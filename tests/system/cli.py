@@ -48,6 +48,8 @@ class CommandLine(harness.Case):
             self.refused([typed, "train"], "unknown option " + typed,
                          "did you mean " + meant + "?")
         self.refused(["train", "--ofload=nvme"], "did you mean --offload?")
+        self.refused(["-offload", "nvme", "train"], "option -offload;", "did you mean --offload?")
+        self.refused(["train", "-jsn=1"], "option -jsn;", "did you mean --json?")
 
     def test_unknown_option_without_a_neighbour(self):
         self.refused(["train", "--zzzzzzzz"], "unknown option --zzzzzzzz")
@@ -57,6 +59,7 @@ class CommandLine(harness.Case):
     def test_unknown_command_suggests(self):
         self.refused(["trian"], "did you mean train?")
         self.refused(["verfy"], "did you mean verify?")
+        self.refused(["help", "verfy"], "did you mean verify?")
         self.refused(["banana"], "unknown command 'banana'")
 
     def test_arguments_that_nobody_takes(self):
