@@ -227,8 +227,9 @@ static mr_status make_gaps(struct mr_draft *draft) {
   return MR_OK;
 }
 
-static uint64_t limit_in(uint64_t budget_bytes, uint64_t unit_bytes) {
-  return budget_bytes / unit_bytes;
+/* Units in what `taken_bytes` leave of a budget. */
+static uint64_t limit_in(uint64_t budget_bytes, uint64_t taken_bytes, uint64_t unit_bytes) {
+  return budget_bytes < taken_bytes ? 0 : (budget_bytes - taken_bytes) / unit_bytes;
 }
 
 static mr_status allocate(struct mr_draft *draft) {
@@ -246,12 +247,11 @@ static mr_status allocate(struct mr_draft *draft) {
 
 void mr_draft_set_limits(struct mr_draft *draft) {
   const struct mr_plan_problem *problem = draft->problem;
-  uint64_t device = problem->budget_bytes[MR_TIER_DEVICE];
-  draft->limit_pages =
-      device < draft->small_bytes ? 0 : limit_in(device - draft->small_bytes, draft->page_bytes);
-  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], draft->page_bytes);
-  draft->nvme_limit_units =
-      limit_in(problem->budget_bytes[MR_TIER_NVME], problem->extent_unit_bytes);
+  const uint64_t *budget = problem->budget_bytes;
+  draft->limit_pages = limit_in(budget[MR_TIER_DEVICE], draft->small_bytes, draft->page_bytes);
+  draft->host_limit_pages =
+      limit_in(budget[MR_TIER_HOST], draft->handover_bytes, draft->page_bytes);
+  draft->nvme_limit_units = limit_in(budget[MR_TIER_NVME], 0, problem->extent_unit_bytes);
 }
 
 static void start_clock(struct mr_draft *draft) {
@@ -279,7 +279,6 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
     draft->pages[graph->tensor_count + k] =
         mr_draft_pages_of(graph->ops[k].scratch_bytes, page_bytes);
   }
-  draft->host_limit_pages = limit_in(problem->budget_bytes[MR_TIER_HOST], page_bytes);
   status = mr_draft_place(draft);
   if (status == MR_OK) {
     start_clock(draft);

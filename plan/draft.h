@@ -75,8 +75,9 @@ struct mr_draft {
   uint32_t *first_gap; /* tensor_count + 1 */
   double *clock;       /* op_count + 1: compute seconds before each op */
 
-  uint64_t limit_pages; /* of the device, without the small arena */
-  uint64_t host_limit_pages;
+  uint64_t limit_pages;      /* of the device, without the small arena */
+  uint64_t host_limit_pages; /* without what ops on the host are handed */
+  uint64_t handover_bytes;
   uint64_t nvme_limit_units;
   enum mr_draft_effort effort;
   double lookahead_seconds; /* what the search found best for schedules of this draft */
@@ -223,8 +224,8 @@ MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *
 /* Ops of a plan with an operand on the host. */
 uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan);
 
-/* Fills in on_host and runs_on_host, as far as the host has room, and takes the accesses on the
- * host out of the liveness; pages and host_limit_pages are known. MR_NO_MEMORY. */
+/* Fills in on_host, runs_on_host and handover_bytes, as far as the host has room, and takes the
+ * accesses on the host out of the liveness; pages are known. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_place(struct mr_draft *draft);
 
 /* Packs what is below half a page; fills in small_offsets and small_bytes. MR_NO_MEMORY. */

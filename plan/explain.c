@@ -199,6 +199,7 @@ static void hold_on_host(const struct mr_program_plan *plan, struct mr_holding *
     holding->rounding_bytes += room - slot->bytes;
     held += room;
   }
+  holding->small_bytes = mr_program_plan_handover_bytes(plan);
   holding->idle_bytes = plan->host_page_count * plan->page_bytes - held;
 }
 

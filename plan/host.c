@@ -84,7 +84,7 @@ static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *ro
 }
 
 static void place_tensors(struct mr_draft *draft) {
-  uint64_t room_pages = draft->host_limit_pages;
+  uint64_t room_pages = draft->problem->budget_bytes[MR_TIER_HOST] / draft->page_bytes;
   place_use(draft, MR_HOST_USE_ALL, &room_pages);
   place_use(draft, MR_HOST_USE_SOME, &room_pages);
   for (mr_op_id k = 0; k < draft->op_count; k++) {
@@ -153,22 +153,34 @@ static void leave_ill_used(struct mr_draft *draft) {
   }
 }
 
+/* What ops on the host take of it: the pages of their operands, and what they are handed. */
+struct host_share {
+  uint64_t pages;
+  uint64_t handover_bytes;
+};
+
+static bool has_room(const struct mr_draft *draft, const struct host_share *use) {
+  return use->pages * draft->page_bytes + mr_round_up(use->handover_bytes, MR_HANDOVER_UNIT) <=
+         draft->problem->budget_bytes[MR_TIER_HOST];
+}
+
 /* Gives the op's operands places; false, and none, where there is no room for all. */
-static bool take_places(struct mr_draft *draft, mr_op_id id, uint64_t *room_pages) {
+static bool take_places(struct mr_draft *draft, mr_op_id id, struct host_share *use) {
   const struct mr_op *op = &draft->program->ops[id];
   mr_tensor_id taken[2 * MR_MAX_OPERANDS];
   uint32_t taken_count = 0;
-  uint64_t pages = 0;
+  struct host_share more = *use;
+  more.handover_bytes += mr_host_handover_bytes(draft->program, id, draft->page_bytes);
   for (uint32_t i = 0; i < operand_count(op); i++) {
     mr_tensor_id t = operand_of(op, i);
     if (draft->pages[t] > 0 && !draft->on_host[t]) {
       draft->on_host[t] = true;
       taken[taken_count++] = t;
-      pages += draft->pages[t];
+      more.pages += draft->pages[t];
     }
   }
-  bool room = pages <= *room_pages;
-  *room_pages -= room ? pages : 0;
+  bool room = has_room(draft, &more);
+  *use = room ? more : *use;
   while (!room && taken_count > 0) {
     draft->on_host[taken[--taken_count]] = false;
   }
@@ -176,13 +188,13 @@ static bool take_places(struct mr_draft *draft, mr_op_id id, uint64_t *room_page
 }
 
 static void place_ops(struct mr_draft *draft) {
-  uint64_t room_pages = draft->host_limit_pages;
+  struct host_share use = {0};
   for (mr_op_id k = 0; k < draft->op_count; k++) {
     draft->runs_on_host[k] = can_be_handed_over(draft, k);
   }
   leave_ill_used(draft);
   for (mr_op_id k = 0; k < draft->op_count; k++) {
-    draft->runs_on_host[k] = draft->runs_on_host[k] && take_places(draft, k, &room_pages);
+    draft->runs_on_host[k] = draft->runs_on_host[k] && take_places(draft, k, &use);
   }
   leave_ill_used(draft);
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
@@ -190,6 +202,11 @@ static void place_ops(struct mr_draft *draft) {
                         mr_host_use_of(draft->program, &draft->liveness, draft->runs_on_host, t) !=
                             MR_HOST_USE_NONE;
   }
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    draft->handover_bytes +=
+        draft->runs_on_host[k] ? mr_host_handover_bytes(draft->program, k, draft->page_bytes) : 0;
+  }
+  draft->handover_bytes = mr_round_up(draft->handover_bytes, MR_HANDOVER_UNIT);
 }
 
 /* ---- Both ---- */
@@ -305,6 +322,19 @@ mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
   free(needs);
   *liveness_out = liveness;
   return MR_OK;
+}
+
+uint64_t mr_program_plan_handover_bytes(const struct mr_program_plan *plan) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < plan->instruction_count[MR_QUEUE_HOST]; i++) {
+    bytes += mr_host_handover_bytes(plan->program, plan->instructions[MR_QUEUE_HOST][i].op,
+                                    plan->page_bytes);
+  }
+  return mr_round_up(bytes, MR_HANDOVER_UNIT);
+}
+
+uint64_t mr_program_plan_host_bytes(const struct mr_program_plan *plan) {
+  return plan->host_page_count * plan->page_bytes + mr_program_plan_handover_bytes(plan);
 }
 
 uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan) {

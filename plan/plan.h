@@ -194,9 +194,11 @@ struct mr_instruction {
 };
 
 /* The small tensors that an op of the queue of the host reads take no more together, each rounded
- * up to MR_HANDOVER_ALIGNMENT: scalars, and the tokens of a batch. */
+ * up to MR_HANDOVER_ALIGNMENT: scalars, and the tokens of a batch. Those of all such ops are a part
+ * of the host's budget, rounded up to MR_HANDOVER_UNIT. */
 #define MR_HANDOVER_BYTES     (256ull * 1024)
 #define MR_HANDOVER_ALIGNMENT 64u
+#define MR_HANDOVER_UNIT      4096u
 
 /* Room on the host for one or more stays of a tensor. */
 struct mr_slot {
@@ -298,6 +300,10 @@ struct mr_program_plan {
 MR_CHECK_RESULT mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
                                                struct mr_program_plan **plan_out);
 void mr_program_plan_destroy(struct mr_program_plan *plan);
+
+/* What the ops of the queue of the host are handed; that and all pages of the host. */
+uint64_t mr_program_plan_handover_bytes(const struct mr_program_plan *plan);
+uint64_t mr_program_plan_host_bytes(const struct mr_program_plan *plan);
 
 /* What a step moves over all links. */
 uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);

@@ -412,7 +412,7 @@ static mr_status check_needs(const struct loader *l) {
   const struct mr_program_plan *plan = l->plan;
   const uint64_t need[MR_TIER_COUNT] = {
       plan->small_bytes + (uint64_t)plan->device_page_count * plan->page_bytes,
-      (uint64_t)plan->host_page_count * plan->page_bytes, plan->nvme_bytes};
+      mr_program_plan_host_bytes(plan), plan->nvme_bytes};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     struct mr_size_text texts[2];
     uint64_t budget = l->problem->budget_bytes[tier];

@@ -448,6 +448,18 @@ static uint64_t handover_bytes(const struct mr_verifier *v, mr_op_id id) {
   return bytes;
 }
 
+/* Beside its pages the host has room for what ops are handed. */
+static mr_status check_host_need(const struct mr_verifier *v, uint64_t handed_bytes) {
+  uint64_t need = v->plan->host_page_count * v->plan->page_bytes + handed_bytes;
+  uint64_t budget = v->problem->budget_bytes[MR_TIER_HOST];
+  if (need > budget) {
+    return mr_verify_plan_fault(
+        "it needs %llu bytes of host, %llu of them handed to ops there, the budget is %llu",
+        (unsigned long long)need, (unsigned long long)handed_bytes, (unsigned long long)budget);
+  }
+  return MR_OK;
+}
+
 mr_status mr_verify_host_queue(struct mr_verifier *v) {
   const struct mr_instruction *queue = v->plan->instructions[MR_QUEUE_HOST];
   uint32_t count = v->plan->instruction_count[MR_QUEUE_HOST];
@@ -463,6 +475,7 @@ mr_status mr_verify_host_queue(struct mr_verifier *v) {
                                 v->problem->host_apart ? "nobody knows how fast"
                                                        : "the processor is the device");
   }
+  uint64_t handed_bytes = 0;
   for (uint32_t i = 0; i < count; i++) {
     mr_op_id id = queue[i].op;
     bool ordered = id < v->graph->op_count && (i == 0 || queue[i - 1].op < id);
@@ -472,8 +485,9 @@ mr_status mr_verify_host_queue(struct mr_verifier *v) {
       return mr_verify_plan_fault("host queue, instruction %u: op %u cannot run there", i, id);
     }
     v->host_index[id] = i;
+    handed_bytes += handover_bytes(v, id);
   }
-  return MR_OK;
+  return check_host_need(v, mr_round_up(handed_bytes, MR_HANDOVER_UNIT));
 }
 
 static mr_status check_instruction(const struct mr_verifier *v,

@@ -11,15 +11,13 @@
 
 #include "runtime/runtime.h"
 
-#define PAGE_BYTES 4096u
-
 static const struct mr_instance *operand_of(const struct mr_run *run, mr_op_id op, uint32_t i) {
   const struct mr_program_plan *layout = run->layout;
   return &layout->instances[layout->operands[layout->first_operand[op] + i]];
 }
 
-/* Makes places in the memory at `base` the addresses of small inputs of ops on the host; NULL: only
- * counts. Returns the bytes of all. */
+/* Makes places in the memory at `base` the addresses of small inputs of ops on the host. Returns
+ * the bytes of all. */
 static uint64_t place_inputs(struct mr_run *run, char *base) {
   const struct mr_program_plan *layout = run->layout;
   uint64_t bytes = 0;
@@ -28,9 +26,7 @@ static uint64_t place_inputs(struct mr_run *run, char *base) {
     for (uint32_t k = 0; k < layout->program->ops[id].input_count; k++) {
       const struct mr_instance *instance = operand_of(run, id, k);
       if (!instance->small) continue;
-      if (base != NULL) {
-        run->operands[layout->first_operand[id] + k] = base + bytes;
-      }
+      run->operands[layout->first_operand[id] + k] = base + bytes;
       bytes += mr_round_up(instance->bytes, MR_HANDOVER_ALIGNMENT);
     }
   }
@@ -41,7 +37,7 @@ mr_status mr_handover_init(struct mr_run *run) {
   struct mr_handover *handover = &run->handover;
   const struct mr_program_plan *layout = run->layout;
   uint32_t count = layout->instruction_count[MR_QUEUE_HOST];
-  uint64_t bytes = place_inputs(run, NULL);
+  uint64_t bytes = mr_program_plan_handover_bytes(layout);
   handover->handed = mr_allocate(count, sizeof *handover->handed);
   handover->index = mr_allocate(layout->program->op_count, sizeof *handover->index);
   if (handover->handed == NULL || handover->index == NULL) {
@@ -50,15 +46,16 @@ mr_status mr_handover_init(struct mr_run *run) {
   for (uint32_t i = 0; i < count; i++) {
     handover->index[layout->instructions[MR_QUEUE_HOST][i].op] = i;
   }
-  mr_status status =
-      mr_memory_map(bytes, PAGE_BYTES, "small tensors for ops on the host", &handover->memory);
+  mr_status status = mr_memory_map(bytes, MR_HANDOVER_UNIT, "small tensors for ops on the host",
+                                   &handover->memory);
   if (status == MR_OK && bytes > 0) {
     status = run->device_ops->pin(run->device, handover->memory.data, handover->memory.bytes,
                                   "small tensors for ops on the host");
     handover->pinned = status == MR_OK;
   }
   if (status == MR_OK && bytes > 0) {
-    (void)place_inputs(run, handover->memory.data);
+    uint64_t placed_bytes = place_inputs(run, handover->memory.data);
+    MR_ASSERT(placed_bytes <= bytes);
   }
   return status;
 }

@@ -2,8 +2,9 @@
 /*
  * What a run has taken of its tiers, counted where it takes it and never read from the plan: pages
  * that the device has brought somewhere, small tensors that an op has been given, host pages that a
- * copy has filled or an op been given, extents that a transfer has written, and all that rests in a
- * home. A tier gives nothing back before the plan changes, so these counts are peaks.
+ * copy has filled or an op been given, what ops on the host are handed, extents that a transfer
+ * has written, and all that rests in a home. A tier gives nothing back before the plan changes, so
+ * these counts are peaks.
  *
  * Of an accelerator others than the run have a part, which grows when libraries load more code or
  * another process comes. That is no count but a measurement of the driver's, made between steps. It
@@ -133,7 +134,7 @@ void mr_taken_tell(struct mr_run *run) {
   const uint64_t now_bytes[MR_TIER_COUNT] = {
       mr_round_up(run->taken.small_bytes, page_bytes) +
           run->device_ops->bound_page_count(run->device) * page_bytes,
-      atomic_load(&run->taken.host_page_count) * page_bytes,
+      atomic_load(&run->taken.host_page_count) * page_bytes + run->handover.memory.bytes,
       atomic_load(&run->taken.nvme_bytes),
   };
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {

@@ -45,7 +45,7 @@ static void sum_gaps(const struct mr_plan *plan, struct mr_plan_summary *summary
 uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier) {
   const uint64_t need_bytes[MR_TIER_COUNT] = {
       layout->small_bytes + layout->device_page_count * layout->page_bytes,
-      layout->host_page_count * layout->page_bytes,
+      mr_program_plan_host_bytes(layout),
       layout->nvme_bytes,
   };
   return need_bytes[tier];

@@ -530,6 +530,20 @@ static void mutate_homes(struct mutation *m) {
   }
 }
 
+/* Small inputs of ops on the host. */
+static uint64_t handed_bytes(const struct mr_program_plan *plan) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < plan->instruction_count[MR_QUEUE_HOST]; i++) {
+    mr_op_id id = plan->instructions[MR_QUEUE_HOST][i].op;
+    const uint32_t *operands = &plan->operands[plan->first_operand[id]];
+    for (uint32_t k = 0; k < plan->program->ops[id].input_count; k++) {
+      const struct mr_instance *instance = &plan->instances[operands[k]];
+      bytes += instance->small ? (instance->bytes + 63) / 64 * 64 : 0;
+    }
+  }
+  return (bytes + 4095) / 4096 * 4096;
+}
+
 static void mutate_numbers(const struct mutation *m) {
   struct mr_program_plan *mutant = plan_copy(m->plan);
   mutant->page_bytes = 3000;
@@ -549,7 +563,7 @@ static void mutate_numbers(const struct mutation *m) {
   }
   const uint64_t needs[MR_TIER_COUNT] = {
       m->plan->small_bytes + m->plan->device_page_count * m->plan->page_bytes,
-      m->plan->host_page_count * m->plan->page_bytes, m->plan->nvme_bytes};
+      m->plan->host_page_count * m->plan->page_bytes + handed_bytes(m->plan), m->plan->nvme_bytes};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     struct mr_plan_problem tight = *m->problem;
     struct mutation budget = *m;

@@ -322,6 +322,36 @@ static void scalars_are_handed_over(void **state) {
   fixture_fini(&f);
 }
 
+/* What an op is handed is memory of the host: without room for that too the device keeps it. */
+static void what_is_handed_over_is_in_the_budget(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  mr_op_id reader = plan_add_op(f.graph, LIST(M0, LOSS), LIST(M0), 0);
+  f.graph->ops[reader].flags |= MR_OP_HOST_CAPABLE;
+  f.graph->ops[5].flags = f.graph->ops[6].flags = 0;
+  free(f.op_seconds);
+  f.op_seconds = plan_op_seconds(f.graph, 1e-3);
+  f.problem.op_seconds = f.op_seconds;
+  bool on_host[LOSS + 1] = {[M0] = true};
+  for (uint64_t more = 0; more <= MR_HANDOVER_UNIT; more += MR_HANDOVER_UNIT) {
+    f.problem.budget_bytes[MR_TIER_HOST] = SIZE + more;
+    struct mr_program_plan *plan = make_apart(&f, on_host);
+    assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], more > 0);
+    assert_int_equal(mr_program_plan_handover_bytes(plan), more);
+    assert_true(mr_program_plan_host_bytes(plan) <= SIZE + more);
+    if (more > 0) {
+      assert_int_equal(mr_program_plan_host_bytes(plan), SIZE + more);
+      f.problem.budget_bytes[MR_TIER_HOST]--;
+      mr_log_configure(quiet, NULL, MR_LOG_ERROR);
+      assert_int_equal(mr_program_plan_verify(&f.problem, plan), MR_CORRUPT);
+      mr_log_configure(NULL, NULL, MR_LOG_INFO);
+    }
+    mr_program_plan_destroy(plan);
+  }
+  fixture_fini(&f);
+}
+
 static void some_ops_are_the_devices(void **state) {
   (void)state;
   struct fixture f;
@@ -500,6 +530,7 @@ int main(void) {
       cmocka_unit_test(less_memory_will_do),
       cmocka_unit_test(an_op_beside_the_device_has_all_on_the_host),
       cmocka_unit_test(scalars_are_handed_over),
+      cmocka_unit_test(what_is_handed_over_is_in_the_budget),
       cmocka_unit_test(some_ops_are_the_devices),
       cmocka_unit_test(the_plan_chooses_the_host_where_that_is_faster),
       cmocka_unit_test(a_host_beside_a_device_that_holds_all),
