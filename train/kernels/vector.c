@@ -14,6 +14,8 @@
 
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define LANES 16u
@@ -444,6 +446,20 @@ LEAF vec fused(vec a, vec b, vec c) {
   union halves sum = {c};
   sum.half[0] = _mm256_fmadd_ps(x.half[0], y.half[0], sum.half[0]);
   sum.half[1] = _mm256_fmadd_ps(x.half[1], y.half[1], sum.half[1]);
+  return sum.whole;
+}
+#elif defined(__aarch64__)
+union quarters {
+  vec whole;
+  float32x4_t quarter[4];
+};
+
+LEAF vec fused(vec a, vec b, vec c) {
+  const union quarters x = {a}, y = {b};
+  union quarters sum = {c};
+  for (unsigned i = 0; i < 4; i++) {
+    sum.quarter[i] = vfmaq_f32(sum.quarter[i], x.quarter[i], y.quarter[i]);
+  }
   return sum.whole;
 }
 #else
