@@ -113,8 +113,28 @@ void wait_as(fiber_state state) {
 
 /* --- what the kernels see --- */
 
-inline void __syncthreads() {
-  wait_as(AT_BARRIER);
+/* The barriers of the sources by their places, in the order in which launches came to them first.
+ */
+enum { MOST_BARRIERS = 64 };
+const char *barrier_places[MOST_BARRIERS];
+unsigned barrier_count, weakened = CUDA_ON_CPU_ALL_BARRIERS;
+uint64_t barriers_met;
+
+/* A place in a template is one, however often that is instantiated. */
+unsigned barrier_at(const char *place) {
+  unsigned barrier = 0;
+  while (barrier < barrier_count && std::strcmp(barrier_places[barrier], place) != 0) {
+    barrier++;
+  }
+  if (barrier == MOST_BARRIERS) std::abort();
+  if (barrier == barrier_count) barrier_places[barrier_count++] = place;
+  return barrier;
+}
+
+/* Whether the barrier is as strong as it should be. */
+bool come_to(unsigned barrier) {
+  barriers_met |= uint64_t(1) << barrier;
+  return barrier != weakened;
 }
 
 inline int __syncthreads_or(int value) {
@@ -172,9 +192,31 @@ inline uint32_t __ballot_sync(uint32_t mask, bool value) {
   return collect(mask, lane_of(current), value).ballot;
 }
 
-inline void __syncwarp(uint32_t mask = 0xffffffffu) {
-  collect(mask, lane_of(current), 0);
+void meet_warp() {
+  collect(0xffffffffu, lane_of(current), 0);
 }
+
+void block_barrier(unsigned barrier) {
+  if (come_to(barrier)) {
+    wait_as(AT_BARRIER);
+  } else {
+    meet_warp();
+  }
+}
+
+void warp_barrier(unsigned barrier) {
+  if (come_to(barrier)) meet_warp();
+}
+
+#define TEXT_OF(number) #number
+#define PLACE(line)     __FILE__ ":" TEXT_OF(line)
+#define BARRIER                                                                                    \
+  [] {                                                                                             \
+    static const unsigned barrier = barrier_at(PLACE(__LINE__));                                   \
+    return barrier;                                                                                \
+  }()
+#define __syncthreads() block_barrier(BARRIER)
+#define __syncwarp()    warp_barrier(BARRIER)
 
 inline int __popc(uint32_t bits) {
   return __builtin_popcount(bits);
@@ -445,6 +487,20 @@ const char *check(const cuda_on_cpu_launch *launch) {
 }
 
 } // namespace
+
+uint64_t cuda_on_cpu_barriers_met(void) {
+  uint64_t met = barriers_met;
+  barriers_met = 0;
+  return met;
+}
+
+const char *cuda_on_cpu_barrier_name(unsigned barrier) {
+  return barrier_places[barrier];
+}
+
+void cuda_on_cpu_weaken(unsigned barrier) {
+  weakened = barrier;
+}
 
 const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
   gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]};

@@ -29,6 +29,15 @@ struct cuda_on_cpu_launch {
   uint64_t seed;
 };
 
+/* Barriers of the sources that launches came to since this was asked last: bit i is barrier i. */
+uint64_t cuda_on_cpu_barriers_met(void);
+/* Where it stands: "file:line". */
+const char *cuda_on_cpu_barrier_name(unsigned barrier);
+/* From now on this barrier is a step weaker: one of a block holds up the threads of each warp
+ * alone, one of a warp nobody. CUDA_ON_CPU_ALL_BARRIERS: none is. */
+#define CUDA_ON_CPU_ALL_BARRIERS (~0u)
+void cuda_on_cpu_weaken(unsigned barrier);
+
 /* Runs the kernel to its end. NULL, or what was wrong with the launch or the kernel. */
 const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch);
 

@@ -27,9 +27,10 @@ if(CMAKE_CXX_COMPILER)
   target_sources(memrun_fake_cuda PRIVATE fake/kernels.c)
   target_compile_definitions(memrun_fake_cuda PRIVATE FAKE_TRAIN_KERNELS)
   target_link_libraries(memrun_fake_cuda PRIVATE memrun_cuda_on_cpu)
-  memrun_unit_test(cuda_kernels unit/cuda_table.c unit/cuda_table_processor.c
-    unit/kernels_trial.c)
-  target_link_libraries(test_unit_cuda_kernels PRIVATE memrun_kernels memrun_cuda_ops
-    memrun_cuda_on_cpu)
-  set_property(TEST unit/cuda_kernels APPEND PROPERTY LABELS slow)
+  foreach(test IN ITEMS cuda_kernels cuda_barriers)
+    memrun_unit_test(${test} unit/cuda_table.c unit/cuda_table_processor.c unit/kernels_trial.c)
+    target_link_libraries(test_unit_${test} PRIVATE memrun_kernels memrun_cuda_ops
+      memrun_cuda_on_cpu)
+    set_property(TEST unit/${test} APPEND PROPERTY LABELS slow)
+  endforeach()
 endif()

@@ -584,13 +584,16 @@ double trial_check_errors(const struct trial *got, const struct trial *wanted,
   return worst;
 }
 
+const char *trial_difference(const struct trial *a, const struct trial *b) {
+  const struct trial_buffer *x = a->buffers, *y = b->buffers, *end = x + a->buffer_count;
+  for (; x < end && (x->output == NULL || memcmp(x->data, y->data, x->bytes) == 0); x++, y++) {
+  }
+  return x < end ? x->output : NULL;
+}
+
 void trial_assert_same_bits(const struct trial *a, const struct trial *b, const char *name,
                             uint64_t seed) {
-  for (uint32_t i = 0; i < a->buffer_count; i++) {
-    if (a->buffers[i].output == NULL) continue;
-    if (memcmp(a->buffers[i].data, b->buffers[i].data, a->buffers[i].bytes) != 0) {
-      fail_msg("%s of seed %llu gave other bits of %s", name, (unsigned long long)seed,
-               a->buffers[i].output);
-    }
-  }
+  const char *output = trial_difference(a, b);
+  if (output == NULL) return;
+  fail_msg("%s of seed %llu gave other bits of %s", name, (unsigned long long)seed, output);
 }

@@ -65,7 +65,9 @@ void trial_fini(struct trial *trial);
 double trial_check_errors(const struct trial *got, const struct trial *wanted,
                           const struct trial_op *op, uint64_t seed);
 
-/* That two trials of one op and seed left the same bits in every output. */
+/* The first output in which two trials of one op and seed left other bits; NULL: none. */
+const char *trial_difference(const struct trial *a, const struct trial *b);
+/* That there is none. */
 void trial_assert_same_bits(const struct trial *a, const struct trial *b, const char *name,
                             uint64_t seed);
 

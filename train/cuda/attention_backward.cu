@@ -99,7 +99,7 @@ __device__ void attention_queries(const cuda_attention_backward &a) {
       }
     }
     store_weights<S>(weights, score);
-    __syncthreads();
+    __syncwarp(); /* a row of weights is its own threads' */
     add_weighted<S>(dq, weights, keys);
     __syncthreads();
   }
@@ -146,11 +146,11 @@ template <typename T, typename S> __device__ void attention_keys(const cuda_atte
       }
     }
     store_weights<S>(weights, score);
-    __syncthreads();
+    __syncwarp(); /* a row of weights is its own threads' */
     add_weighted<S>(dv, weights, douts);
-    __syncthreads();
+    __syncwarp();
     store_weights<S>(weights, dp);
-    __syncthreads();
+    __syncwarp();
     add_weighted<S>(dk, weights, queries);
     __syncthreads();
   }
