@@ -115,6 +115,21 @@ uint64_t mr_budget_available_bytes(void) {
 /* Libraries load kernels and take workspaces when they are first used. */
 #define LIBRARY_BYTES (256ull << 20)
 
+/* Nothing fits a byte, and a refusal says what would do. */
+static void share_device(struct mr_settings *settings, uint64_t device_bytes,
+                         uint64_t outside_bytes) {
+  uint64_t own_bytes = device_bytes > outside_bytes ? device_bytes - outside_bytes : 1;
+  settings->outside_bytes = outside_bytes;
+  settings->short_bytes = own_bytes + outside_bytes - device_bytes;
+  settings->budget_bytes[MR_TIER_DEVICE] = own_bytes;
+}
+
+void mr_budget_leave_outside(struct mr_settings *settings, uint64_t outside_bytes) {
+  uint64_t budget[MR_TIER_COUNT];
+  mr_settings_tell_budgets(settings, budget);
+  share_device(settings, budget[MR_TIER_DEVICE], outside_bytes);
+}
+
 static void resolve_accelerator(struct mr_settings *settings, const struct mr_options *options) {
   const struct mr_accelerator *accelerator = &settings->accelerator;
   uint64_t in_use = accelerator->memory_bytes - accelerator->free_bytes;
@@ -129,11 +144,7 @@ static void resolve_accelerator(struct mr_settings *settings, const struct mr_op
          mr_size_format(device, &text[1]));
   uint64_t available = mr_budget_available_bytes();
   available = available > MR_DRIVER_BYTES ? available - MR_DRIVER_BYTES : 0;
-  /* Nothing fits a byte, and a refusal says what would do. */
-  uint64_t own_bytes = device > in_use ? device - in_use : 1;
-  settings->outside_bytes = in_use;
-  settings->short_bytes = own_bytes + in_use - device;
-  settings->budget_bytes[MR_TIER_DEVICE] = own_bytes;
+  share_device(settings, device, in_use);
   settings->budget_bytes[MR_TIER_HOST] =
       settings->host ? mr_min_u64(options->host_bytes, available) : 0;
   if (options->host_bytes != MR_BUDGET_AUTO &&

@@ -9,7 +9,7 @@
  * Of an accelerator others than the run have a part, which grows when libraries load more code or
  * another process comes. That is no count but a measurement of the driver's, made between steps. It
  * is in the budget as far as it was there, or had been shown by the rehearsal (rehearse.c), when
- * the plan was made; what comes on top is told, because nothing of it can be given back.
+ * the plan was made; for what comes on top, the run makes room with another plan (replan.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -95,38 +95,17 @@ static void raise(_Atomic uint64_t *peak, uint64_t bytes) {
   }
 }
 
-static void tell_overrun(const struct mr_run *run, uint64_t own_bytes) {
-  uint64_t budget[MR_TIER_COUNT];
-  struct mr_size_text text[5];
-  mr_settings_tell_budgets(&run->plan->settings, budget);
-  uint64_t sum = own_bytes + run->taken.outside_bytes;
-  mr_log(MR_LOG_WARN,
-         "device %s: after step %llu its context, libraries and others have %s of it, %s when the "
-         "run was planned; with the run's %s that is %s of a budget of %s: a lower --device-mem "
-         "leaves them more",
-         run->device_ops->name, (unsigned long long)run->step_index,
-         mr_size_format(run->taken.outside_bytes, &text[0]),
-         mr_size_format(run->plan->settings.outside_bytes, &text[1]),
-         mr_size_format(own_bytes, &text[2]), mr_size_format(sum, &text[3]),
-         mr_size_format(budget[MR_TIER_DEVICE], &text[4]));
+mr_status mr_taken_look(struct mr_run *run) {
+  return run->device_ops->outside == NULL
+             ? MR_OK
+             : run->device_ops->outside(run->device, &run->taken.outside_bytes);
 }
 
-mr_status mr_taken_look(struct mr_run *run) {
-  if (run->device_ops->outside == NULL) {
-    return MR_OK;
-  }
-  mr_status status = run->device_ops->outside(run->device, &run->taken.outside_bytes);
-  if (status != MR_OK) {
-    return status;
-  }
-  const struct mr_settings *settings = &run->plan->settings;
-  uint64_t own_bytes = mr_plan_need_bytes(run->layout, MR_TIER_DEVICE);
-  uint64_t room_bytes = settings->budget_bytes[MR_TIER_DEVICE] + settings->outside_bytes;
-  if (own_bytes + run->taken.outside_bytes > room_bytes && !run->taken.overrun_told) {
-    tell_overrun(run, own_bytes);
-    run->taken.overrun_told = true;
-  }
-  return MR_OK;
+uint64_t mr_taken_excess_bytes(const struct mr_run *run) {
+  uint64_t budget[MR_TIER_COUNT];
+  mr_settings_tell_budgets(&run->plan->settings, budget);
+  uint64_t taken_bytes = mr_plan_need_bytes(run->layout, MR_TIER_DEVICE) + run->taken.outside_bytes;
+  return taken_bytes > budget[MR_TIER_DEVICE] ? taken_bytes - budget[MR_TIER_DEVICE] : 0;
 }
 
 void mr_taken_tell(struct mr_run *run) {

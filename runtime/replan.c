@@ -2,11 +2,14 @@
 /*
  * Another plan for a run that goes on. Where the steps take longer or shorter than forecast, the
  * rates that they show take the place of the profile's; the present plan gets a new forecast, and a
- * plan made for these rates takes over at a step boundary if it promises enough. What the ops
- * compute does not depend on the plan, so not a bit of the result changes.
+ * plan made for these rates takes over at a step boundary if it promises enough. Where others have
+ * taken more of an accelerator than they had when the run was planned, and the budget does not hold
+ * both, a plan for what is left takes over whatever it promises. What the ops compute does not
+ * depend on the plan, so not a bit of the result changes.
  */
 #include <malloc.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,13 +156,13 @@ static mr_status bound_again(struct mr_plan *present, const struct mr_plan *next
   return status;
 }
 
-/* The present plan's forecast by the rates that the steps show, which are left in `next`. */
+/* The present plan's forecast by the rates that the steps show, which are left in `next`; its
+ * settings are known. */
 static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   struct mr_plan *present = run->plan;
   const struct mr_graph *program = run->layout->program;
   struct mr_store_rates nvme = present->nvme;
   next->graph = present->graph;
-  next->settings = present->settings;
   next->profile = mr_allocate(1, sizeof *next->profile);
   if (next->profile == NULL) {
     return MR_NO_MEMORY;
@@ -183,26 +186,76 @@ static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }
 
-/* Takes the plan where it promises enough; where it cannot be taken, the run goes on as it is. What
- * is told of both is `correction` times their simulation. */
-static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan, double correction) {
-  double before_seconds = run->layout->step_seconds;
-  double after_seconds = plan->layout->step_seconds;
-  bool forced = run->plan->settings.replan == MR_REPLAN_ALWAYS;
-  if (!plan->layout->fits || (!forced && after_seconds > before_seconds * (1 - LEAST_GAIN))) {
-    return MR_OK;
-  }
+/* Takes the plan. What is told of both is `correction` times their simulation. */
+static mr_status take(struct mr_run *run, struct mr_plan *plan, double correction) {
+  double before_seconds = correction * run->layout->step_seconds;
+  double after_seconds = correction * plan->layout->step_seconds;
   mr_status status = mr_run_switch(run, plan);
   if (status != MR_OK) {
-    return mr_run_status(run);
+    return status;
   }
   run->replan_count++;
   run->replan_step = run->step_index + 1;
-  run->replan_before_seconds = correction * before_seconds;
-  mr_log(
-      MR_LOG_INFO, "replanned before step %llu: forecast %.4f s, by the same rates %.4f s before",
-      (unsigned long long)run->replan_step, correction * after_seconds, run->replan_before_seconds);
+  run->replan_before_seconds = before_seconds;
+  mr_log(MR_LOG_INFO,
+         "replanned before step %llu: forecast %.4f s, by the same rates %.4f s before",
+         (unsigned long long)run->replan_step, after_seconds, before_seconds);
   return MR_OK;
+}
+
+/* Takes the plan where it promises enough; where it cannot be taken, the run goes on as it is. */
+static mr_status take_if_better(struct mr_run *run, struct mr_plan *plan, double correction) {
+  bool forced = run->plan->settings.replan == MR_REPLAN_ALWAYS;
+  double least_seconds = run->layout->step_seconds * (1 - LEAST_GAIN);
+  if (!plan->layout->fits || (!forced && plan->layout->step_seconds > least_seconds)) {
+    return MR_OK;
+  }
+  mr_status status = take(run, plan, correction);
+  return status == MR_OK ? MR_OK : mr_run_status(run);
+}
+
+/* What others have taken, and what becomes of the run. */
+static void tell_outside(const struct mr_run *run, mr_log_level level, const char *outcome) {
+  const struct mr_settings *settings = &run->plan->settings;
+  struct mr_size_text text[3];
+  uint64_t budget[MR_TIER_COUNT];
+  mr_settings_tell_budgets(settings, budget);
+  mr_log(
+      level,
+      "device %s: after step %llu its context, libraries and others have %s of the budget of %s, "
+      "%s when the run was planned: %s",
+      run->device_ops->name, (unsigned long long)run->step_index,
+      mr_size_format(run->taken.outside_bytes, &text[0]),
+      mr_size_format(budget[MR_TIER_DEVICE], &text[1]),
+      mr_size_format(settings->outside_bytes, &text[2]), outcome);
+}
+
+static mr_status refuse_smaller(const struct mr_run *run, const struct mr_plan *plan) {
+  struct mr_size_text text;
+  char outcome[96];
+  uint64_t smallest = mr_plan_smallest_device_bytes(plan);
+  snprintf(outcome, sizeof outcome, "no plan fits the rest; --device-mem %llu (%s) would do",
+           (unsigned long long)smallest, mr_size_format(smallest, &text));
+  tell_outside(run, MR_LOG_ERROR, outcome);
+  return MR_DOES_NOT_FIT;
+}
+
+/* Takes the plan whatever it promises: the budget holds the present one no longer. */
+static mr_status take_smaller(struct mr_run *run, struct mr_plan *plan, double correction) {
+  if (!plan->layout->fits) {
+    return refuse_smaller(run, plan);
+  }
+  mr_status status = take(run, plan, correction);
+  if (status == MR_OK) {
+    tell_outside(run, MR_LOG_WARN, "a plan for the rest takes over");
+    mr_budget_leave_outside(&run->plan->settings, run->taken.outside_bytes);
+  } else if (mr_run_status(run) == MR_OK) {
+    tell_outside(run, MR_LOG_ERROR,
+                 "a plan fits the rest, but there is no room to go over to it; more host or NVMe "
+                 "memory or a larger --device-mem would do");
+    status = MR_DOES_NOT_FIT;
+  }
+  return status;
 }
 
 /*
@@ -218,18 +271,31 @@ static void correct_forecast(struct mr_run *run, double correction) {
          run->layout->step_seconds, correction);
 }
 
-/* Forecasts again and, `replan`, plans again. Only the settings are borrowed from the run's. */
-static mr_status look_again(struct mr_run *run, struct mr_plan *next, bool replan) {
+enum aim {
+  AIM_FORECAST, /* the present plan's, by the rates of now */
+  AIM_BETTER,   /* and a plan that is better by them */
+  AIM_SMALLER,  /* and one that leaves others what they have taken */
+};
+
+/* What the settings of `next` point to is borrowed from the run's. */
+static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim aim) {
   double seconds = mr_outlook_step_seconds(run);
+  next->settings = run->plan->settings;
+  if (aim == AIM_SMALLER) {
+    mr_budget_leave_outside(&next->settings, run->taken.outside_bytes);
+  }
   mr_status status = forecast_again(run, next);
   double correction = seconds > 0 ? seconds / run->layout->step_seconds : 1;
-  if (status == MR_OK && replan) {
-    run->planned_again++;
+  if (status == MR_OK && aim != AIM_FORECAST) {
+    run->planned_again += aim == AIM_BETTER;
     struct mr_store_rates nvme = run->plan->nvme;
     status = mr_planning_make(next, &nvme);
   }
-  if (status == MR_OK && replan) {
+  if (status == MR_OK && aim == AIM_BETTER) {
     status = take_if_better(run, next, correction);
+  }
+  if (status == MR_OK && aim == AIM_SMALLER) {
+    status = take_smaller(run, next, correction);
   }
   if (status == MR_OK) {
     correct_forecast(run, correction);
@@ -237,23 +303,32 @@ static mr_status look_again(struct mr_run *run, struct mr_plan *next, bool repla
   return status;
 }
 
-mr_status mr_run_review(struct mr_run *run) {
-  double error = forecast_error(run);
-  bool replan = replan_due(run, error);
-  struct mr_plan *next = NULL;
-  if (replan || error > FORECAST_TOLERANCE) {
-    next = mr_allocate(1, sizeof *next);
-  }
+static mr_status look(struct mr_run *run, enum aim aim) {
+  struct mr_plan *next = mr_allocate(1, sizeof *next);
   if (next == NULL) {
-    return MR_OK;
+    return MR_NO_MEMORY;
   }
-  run->review_count++;
   struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, run->layout->step_seconds);
-  mr_status status = look_again(run, next, replan);
+  mr_status status = look_again(run, next, aim);
   mr_outlook_restart(&run->outlook, &judged);
   next->settings = (struct mr_settings){0};
   mr_plan_destroy(next);
   malloc_trim(0);
+  return status;
+}
+
+mr_status mr_run_review(struct mr_run *run) {
+  double error = forecast_error(run);
+  bool replan = replan_due(run, error);
+  if (!replan && error <= FORECAST_TOLERANCE) {
+    return MR_OK;
+  }
+  run->review_count++;
+  mr_status status = look(run, replan ? AIM_BETTER : AIM_FORECAST);
   /* The present plan is still good where there was no memory for another. */
   return status == MR_NO_MEMORY ? mr_run_status(run) : status;
+}
+
+mr_status mr_run_make_room(struct mr_run *run) {
+  return mr_taken_excess_bytes(run) == 0 ? MR_OK : look(run, AIM_SMALLER);
 }

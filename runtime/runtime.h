@@ -61,7 +61,9 @@
  * (replan.c). What lasts then moves to its new homes
  * piece by piece, memory being given back as it is read, so that no budget is exceeded (migrate.c).
  * Planning is done between the steps, on the thread that steps: beside them it would slow down what
- * it wants to know.
+ * it wants to know. What others have of an accelerator is looked at after each step; where the
+ * budget does not hold that beside the present plan, one for the rest takes over before the next
+ * step, or the run ends.
  *
  * Errors. The first failure wins: it is kept, `stop` is set, every wait ends, and mr_run_step
  * returns it. A wait in which nothing moves for longer than the I/O time limit and a half ends the
@@ -151,6 +153,9 @@ MR_CHECK_RESULT mr_status mr_rehearse(const struct mr_graph *graph,
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,
                                             const struct mr_options *options);
 
+/* Where others now have so much of the accelerator, the run itself gets the rest of the budget. */
+void mr_budget_leave_outside(struct mr_settings *settings, uint64_t outside_bytes);
+
 /* Which ops a round of the queues runs. */
 enum mr_round {
   MR_ROUND_TRAIN = 0, /* all */
@@ -182,6 +187,9 @@ double mr_settings_watch_seconds(const struct mr_settings *settings);
 /* The budgets as users know them: the device's with what others have of it. */
 void mr_settings_tell_budgets(const struct mr_settings *settings,
                               uint64_t bytes_out[MR_TIER_COUNT]);
+
+/* The smallest budget of the device as a whole that would do; UINT64_MAX: none. */
+uint64_t mr_plan_smallest_device_bytes(const struct mr_plan *plan);
 
 /* Logs the one line of a plan that does not fit. */
 void mr_plan_log_refusal(const struct mr_plan *plan);
@@ -240,7 +248,6 @@ struct mr_taken {
   _Atomic uint64_t host_page_count;
   _Atomic uint64_t nvme_bytes;
   uint64_t outside_bytes; /* others' of the accelerator, when it was looked at last */
-  bool overrun_told;
 };
 
 /* What the queue of the host gets from compute for one of its ops, beside its small inputs. */
@@ -357,9 +364,10 @@ void mr_taken_fini(struct mr_run *run);
 void mr_taken_count_op(struct mr_run *run, mr_op_id op);
 void mr_taken_count_slot(struct mr_run *run, uint32_t slot);
 void mr_taken_count_extent(struct mr_run *run, uint32_t extent);
-/* Looks at what others have of the accelerator now, and tells once where that and the run's own
- * exceed the device's budget. The thread that steps; the device's failure. */
+/* Looks at what others have of the accelerator now. The thread that steps; the device's failure. */
 MR_CHECK_RESULT mr_status mr_taken_look(struct mr_run *run);
+/* By how much that and the run's own exceed the device's budget; 0: they do not. */
+uint64_t mr_taken_excess_bytes(const struct mr_run *run);
 /* Brings the run's peaks up to now; the thread that steps. */
 void mr_taken_tell(struct mr_run *run);
 
@@ -462,6 +470,11 @@ MR_CHECK_RESULT mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan
 /* Between two steps: forecasts and plans again where the steps so far call for it. A failure is the
  * run's. */
 MR_CHECK_RESULT mr_status mr_run_review(struct mr_run *run);
+
+/* Between two steps: where others have taken more of the accelerator than the present plan leaves
+ * them, one for what they leave takes over. MR_DOES_NOT_FIT where none can, told in one line; the
+ * run cannot go on after a failure. */
+MR_CHECK_RESULT mr_status mr_run_make_room(struct mr_run *run);
 
 /* Logs, at debug level, what a typical step took beside a simulation of it by the times of its ops
  * and links. At a run's end: the layout's times of instructions are the simulation's then. */

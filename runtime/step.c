@@ -283,7 +283,10 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
     mr_log(MR_LOG_ERROR, "step mode %d is unknown", (int)mode);
     return MR_INVALID;
   }
-  status = mode == MR_STEP_TRAIN ? mr_run_review(run) : mr_run_flush(run);
+  status = mr_run_make_room(run);
+  if (status == MR_OK) {
+    status = mode == MR_STEP_TRAIN ? mr_run_review(run) : mr_run_flush(run);
+  }
   if (status != MR_OK) {
     mr_run_fail(run, status);
     return mr_run_status(run);

@@ -51,8 +51,7 @@ uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier) 
   return need_bytes[tier];
 }
 
-/* Of the device as a whole; UINT64_MAX: none would do. */
-static uint64_t smallest_device_bytes(const struct mr_plan *plan) {
+uint64_t mr_plan_smallest_device_bytes(const struct mr_plan *plan) {
   uint64_t own_bytes = plan->layout->smallest_device_bytes;
   return own_bytes == UINT64_MAX ? own_bytes : own_bytes + plan->settings.outside_bytes;
 }
@@ -63,7 +62,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .size_bytes = sizeof summary,
       .fits = layout->fits,
       .footprint_bytes = plan->footprint_bytes,
-      .smallest_device_bytes = smallest_device_bytes(plan),
+      .smallest_device_bytes = mr_plan_smallest_device_bytes(plan),
       .largest_op_bytes = layout->largest_op_bytes,
       .predicted_seconds = layout->step_seconds,
       .compute_seconds = layout->compute_seconds,
@@ -136,7 +135,7 @@ static void list_operands(const struct mr_graph *program, const struct mr_op *op
 void mr_plan_log_refusal(const struct mr_plan *plan) {
   const struct mr_program_plan *layout = plan->layout;
   uint64_t budget[MR_TIER_COUNT];
-  uint64_t smallest = smallest_device_bytes(plan);
+  uint64_t smallest = mr_plan_smallest_device_bytes(plan);
   uint64_t outside = plan->settings.outside_bytes;
   const struct mr_op *op = &layout->program->ops[layout->largest_op];
   struct mr_size_text text[6];

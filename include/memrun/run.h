@@ -73,7 +73,9 @@ typedef enum mr_defer {
   MR_DEFER_ALWAYS = 2, /* where it can be, whatever it costs: for comparison and tests */
 } mr_defer;
 
-/* Whether a run goes on with another plan between two steps. Results are the same to the bit. */
+/* Whether a run goes on with another plan between two steps. Results are the same to the bit. Where
+ * others take more of a CUDA device than the budget holds, a smaller plan takes over in any case.
+ */
 typedef enum mr_replan {
   /* Where the steps' median is more than 5 % off the forecast, others did not take the processors,
    * and a plan for the rates that were measured promises enough. The present plan's forecast is
@@ -276,9 +278,10 @@ MR_API MR_CHECK_RESULT mr_status mr_run_read(struct mr_run *run, mr_tensor_id te
 /*
  * Runs one step and returns when its last op has finished; write-backs may go on behind it. Blocks.
  * After an error the run can only be destroyed. Errors: the status of the op or of the input or
- * output that failed; MR_TIMEOUT where nothing moved for longer than the time limit and a half, be
- * it for an input or output or for a kernel or copy of a CUDA device. `report_out` may be NULL; its
- * size_bytes must be set.
+ * output that failed; MR_DOES_NOT_FIT where others have taken so much of a CUDA device since it was
+ * planned that the budget holds no plan any more; MR_TIMEOUT where nothing moved for longer than
+ * the time limit and a half, be it for an input or output or for a kernel or copy of a CUDA device.
+ * `report_out` may be NULL; its size_bytes must be set.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mode,
                                              struct mr_step_report *report_out);

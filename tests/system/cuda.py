@@ -217,6 +217,31 @@ class Cuda(harness.Case):
                 self.assertGreater(len(rest), 0)
                 self.assertEqual(rest, whole[-len(rest):])
 
+    def test_memory_that_others_take_later(self):
+        """In the third step. Where a smaller plan fits, the run goes on with it, else it ends with
+        what would do, and its checkpoint goes on."""
+        if cuda_device.REAL:
+            self.skipTest("nobody takes memory of the device")
+        options = ["--offload", "host", "--host-mem", "256MiB"]
+        train = ["train", *MODEL, *options, "--steps", "4", "--ckpt-every", "1", "--ckpt"]
+        smallest = self.smallest(*options)
+        launches = self.calls(2, *options, "--device-mem", smallest)["cuLaunchKernel"]
+        whole = self.losses(run(*train, harness.folder("whole")))
+        taken = 20 * harness.MIB
+        late = {"MEMRUN_FAKE_LATE": "%d:%d" % (launches + 5, taken)}
+        outcome = run(*train, harness.folder("room"), "--device-mem", smallest + taken, **late)
+        self.assertEqual(self.losses(outcome), whole)
+        self.assertRegex(outcome.err, r"after step 3 its context.*: a plan for the rest takes over")
+        self.assertEqual(outcome.events("done")[0]["forecast"]["replan_step"], 4)
+        path = harness.folder("no_room")
+        outcome = run(*train, path, "--device-mem", smallest, **late)
+        self.assert_status(outcome, harness.DOES_NOT_FIT)
+        self.assertIn("--device-mem %d " % (smallest + taken), outcome.err)
+        self.assertEqual(len(outcome.err.splitlines()), 1)
+        self.assertEqual([event["loss"] for event in outcome.events("step")], whole[:3])
+        rest = run(*train, path, "--resume", path, "--device-mem", smallest + taken)
+        self.assertEqual(self.losses(rest), whole[3:])
+
     def items_of_two_steps(self):
         """What the streams carry out in a run of two steps with their checkpoints."""
         return self.calls(2)["device"]

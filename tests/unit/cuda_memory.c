@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of the cuda device that is not the run's: what libraries take when ops first run is in the
- * budget from the beginning, and what anybody takes later is told and shows in the peak.
+ * budget from the beginning; for what anybody takes later the run makes room between two steps, or
+ * ends in order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,40 +102,123 @@ static void a_byte_less_is_refused(void **state) {
   cuda_job_fini(&job);
 }
 
-/* Somebody takes memory in the third step: one line, with the sum and the budget, and the peak. */
-static void what_comes_later_is_told(void **state) {
-  (void)state;
-  struct cuda_job job;
+#define LATE_BYTES (20 * MR_MIB)
+
+/* A job whose device has so much more than the least, and in a run of which somebody takes memory
+ * with a launch of the third step. What he has taken he keeps until the job is over. */
+static void late_init(struct cuda_job *job, struct cuda_job_tiers ways, uint64_t more_bytes) {
   struct mr_step_report report;
-  cuda_job_init(&job, shape, STEPS, tiers);
-  cuda_job_set(0, NULL);
-  run_steps(&job, &report);
-  uint64_t before_bytes = report.peak_bytes[MR_TIER_DEVICE];
   char late[64];
+  cuda_job_init(job, shape, STEPS, ways);
+  job->options.device_bytes += more_bytes;
+  cuda_job_set(0, NULL);
+  run_steps(job, &report);
   snprintf(late, sizeof late, "%llu:%llu",
            (unsigned long long)(fake_call_count("cuLaunchKernel") * 5 / 8),
-           (unsigned long long)(20 * MR_MIB));
+           (unsigned long long)LATE_BYTES);
   assert_int_equal(setenv("MEMRUN_FAKE_LATE", late, 1), 0);
-  cuda_job_set(0, NULL);
   mr_log_configure(keep_warning, NULL, MR_LOG_WARN);
   warnings.count = 0;
-  run_steps(&job, &report);
+}
+
+static void late_fini(struct cuda_job *job) {
   mr_log_configure(NULL, NULL, MR_LOG_WARN);
-  assert_int_equal(warnings.count, 1);
-  struct mr_size_text budget;
-  assert_non_null(strstr(warnings.last, mr_size_format(job.options.device_bytes, &budget)));
-  assert_non_null(strstr(warnings.last, "--device-mem"));
-  assert_int_equal(report.peak_bytes[MR_TIER_DEVICE], before_bytes + 20 * MR_MIB);
-  assert_int_equal(report.planned_peak_bytes[MR_TIER_DEVICE], before_bytes);
   assert_int_equal(unsetenv("MEMRUN_FAKE_LATE"), 0);
-  cuda_job_fini(&job);
+  cuda_job_fini(job);
+}
+
+/* The steps of a run up to the first that fails; the last report, and what the device holds in all.
+ */
+static mr_status run_late(struct cuda_job *job, uint64_t seed, struct mr_step_report *report,
+                          uint64_t *held_bytes_out) {
+  struct mr_run *run = NULL;
+  struct fake_live live;
+  cuda_job_set(seed, NULL);
+  assert_int_equal(mr_run_create(job->world.graph, &job->options, &run), MR_OK);
+  assert_int_equal(world_load(&job->world, run), MR_OK);
+  mr_status status = MR_OK;
+  for (uint64_t step = 1; status == MR_OK && step <= STEPS; step++) {
+    struct mr_step_report now = {.size_bytes = sizeof now};
+    status = world_step(&job->world, run, step, MR_STEP_TRAIN, &now);
+    *report = status == MR_OK ? now : *report;
+  }
+  fake_live_count(&live);
+  *held_bytes_out = live.device_bytes;
+  if (status == MR_OK) {
+    world_compare(&job->world, run, &job->expected);
+  }
+  mr_run_destroy(run);
+  return status;
+}
+
+/* After that step the run keeps to so much less, and tells it in one line; no bit changes. */
+static void room_is_made(struct cuda_job_tiers ways, uint64_t seed) {
+  struct cuda_job job;
+  struct mr_step_report report;
+  uint64_t held_bytes = 0;
+  struct mr_size_text budget;
+  late_init(&job, ways, LATE_BYTES);
+  assert_int_equal(run_late(&job, seed, &report, &held_bytes), MR_OK);
+  assert_int_equal(warnings.count, 1);
+  assert_non_null(strstr(warnings.last, "after step 3 "));
+  assert_non_null(strstr(warnings.last, mr_size_format(job.options.device_bytes, &budget)));
+  assert_int_equal(report.replan_count, 1);
+  assert_int_equal(report.replan_step, STEPS);
+  assert_true(held_bytes <= job.options.device_bytes);
+  assert_int_equal(report.budget_bytes[MR_TIER_DEVICE], job.options.device_bytes);
+  assert_true(report.planned_peak_bytes[MR_TIER_DEVICE] <= job.options.device_bytes);
+  /* The truth of the third step, in which there was no room. */
+  assert_true(report.peak_bytes[MR_TIER_DEVICE] > job.options.device_bytes);
+  late_fini(&job);
+}
+
+static void for_what_comes_later_room_is_made(void **state) {
+  (void)state;
+  static const struct cuda_job_tiers ways[] = {
+      {.host_bytes = 256 * MR_MIB},
+      {.host_bytes = 256 * MR_MIB, .host_updates = true},
+      {.host_bytes = 4 * MR_MIB, .nvme_bytes = 256 * MR_MIB},
+  };
+  uint64_t seeds = getenv("MEMRUN_SANITIZE") == NULL ? 5 : 1;
+  for (size_t i = 0; i < MR_COUNT_OF(ways); i++) {
+    for (uint64_t seed = 0; seed < seeds; seed++) {
+      room_is_made(ways[i], seed);
+    }
+  }
+}
+
+/* Somebody leaves a run no room; it says what budget would do. */
+static void expect_refusal(uint64_t more_bytes) {
+  struct cuda_job job;
+  struct mr_step_report report;
+  uint64_t held_bytes = 0;
+  late_init(&job, tiers, more_bytes);
+  assert_int_equal(run_late(&job, 1, &report, &held_bytes), MR_DOES_NOT_FIT);
+  assert_int_equal(report.step, 3);
+  assert_int_equal(warnings.count, 1);
+  const char *would_do = strstr(warnings.last, "--device-mem ");
+  assert_non_null(would_do);
+  assert_int_equal(strtoull(would_do + strlen("--device-mem "), NULL, 10),
+                   job.options.device_bytes - more_bytes + LATE_BYTES);
+  late_fini(&job);
+}
+
+/* Where no plan is so small the run ends, with the budget that would do, which does to the byte. */
+static void without_room_the_run_ends(void **state) {
+  (void)state;
+  static const uint64_t more[] = {0, 7 * MR_MIB, LATE_BYTES - 1};
+  for (size_t i = 0; i < MR_COUNT_OF(more); i++) {
+    expect_refusal(more[i]);
+  }
+  room_is_made(tiers, 1);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(libraries_are_in_the_budget),
       cmocka_unit_test(a_byte_less_is_refused),
-      cmocka_unit_test(what_comes_later_is_told),
+      cmocka_unit_test(for_what_comes_later_room_is_made),
+      cmocka_unit_test(without_room_the_run_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
