@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * base/ is what every room stands on and knows no word of the domain: asserts, checked arithmetic,
- * the clock, random numbers, threads that sleep on counters, growing arrays that are bounded by
- * their caller, JSON and trace output.
+ * the clock, random numbers, threads that sleep on counters, crews of threads for tasks that do not
+ * depend on each other, growing arrays that are bounded by their caller, JSON and trace output.
  *
  * Nouns. A *counter* is a 32-bit futex word that only grows; whoever waits for a value sleeps in
- * the kernel after a short spin. An *array* is a typed pointer with a count and a capacity that
- * grows through one function, so that a failing allocation is handled in one place. A *random* is a
- * seeded stream (SplitMix64 into xoshiro256**), passed in.
+ * the kernel after a short spin. A *crew* (base/crew.h) is a number of threads that a piece of work
+ * may take up, and the tasks of its tasks with it. An *array* is a typed pointer with a count and a
+ * capacity that grows through one function, so that a failing allocation is handled in one place. A
+ * *random* is a seeded stream (SplitMix64 into xoshiro256**), passed in.
  *
  * Invariants. Nothing here keeps global state but the log sink. Asserts guard our own bugs and stay
  * on in release; statuses are for the world's faults. Everything is safe from any thread unless its
@@ -45,6 +46,15 @@ static inline uint64_t mr_min_u64(uint64_t a, uint64_t b) {
 }
 
 static inline uint64_t mr_max_u64(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+/* fmin() and fmax() of numbers, without the call that their rules for what is no number take. */
+static inline double mr_min_double(double a, double b) {
+  return a < b ? a : b;
+}
+
+static inline double mr_max_double(double a, double b) {
   return a > b ? a : b;
 }
 

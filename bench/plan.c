@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_plan [filter]: plans jobs of the trainer for machines that are written down here, so that
- * the table is the same everywhere but for its first column: the processor seconds that planning
- * took, the predicted step, the proven bound and what the one is above the other. A filter keeps
- * the rows whose name contains it.
+ * bench_plan [filter]: plans jobs of the trainer on two threads for machines that are written down
+ * here, so that the table is the same everywhere but for its first columns: the seconds that
+ * planning took on the clock and of the processors; then the predicted step, the proven bound and
+ * what the one is above the other. A filter keeps the rows whose name contains it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +13,8 @@
 #include "bench/bench.h"
 #include "runtime/planning.h"
 #include "train/train.h"
+
+#define THREADS 2u
 
 struct machine {
   const char *name;
@@ -85,6 +87,7 @@ static struct mr_plan *plan_for(const struct mr_graph *graph, const struct row *
                                             : ceil((double)row->footprint_bytes * row->share);
   plan->graph = graph;
   plan->settings.device = mr_device_find(MR_BACKEND_CPU);
+  plan->settings.threads = THREADS;
   plan->profile = make_profile(machine);
   plan->settings.budget_bytes[MR_TIER_DEVICE] = (uint64_t)device;
   plan->settings.budget_bytes[MR_TIER_HOST] =
@@ -104,11 +107,13 @@ static double busiest_seconds(const struct mr_program_plan *layout) {
 }
 
 static void print_row(const struct mr_graph *graph, const struct row *row) {
-  double start = bench_seconds(true);
+  double start_seconds = bench_seconds(false);
+  double start_used = bench_seconds(true);
   struct mr_plan *plan = plan_for(graph, row);
-  double seconds = bench_seconds(true) - start;
+  double seconds = bench_seconds(false) - start_seconds;
+  double used = bench_seconds(true) - start_used;
   const struct mr_program_plan *layout = plan->layout;
-  printf("%-36s %5u %7.3f ", row->name, plan->problem.program->op_count, seconds);
+  printf("%-36s %5u %7.3f %7.3f ", row->name, plan->problem.program->op_count, seconds, used);
   if (layout->fits) {
     MR_ASSERT(mr_plan_verify(plan) == MR_OK);
     printf("%9.4f %9.4f %7.2f%% %9.4f %4u\n", layout->step_seconds, plan->bound_seconds,
@@ -132,7 +137,7 @@ static void print_job(const struct job *job, const char *filter) {
   options.seq = job->seq;
   options.clip = job->clip;
   options.vocab = job->preset == NULL ? 50257 : 0;
-  options.run.threads = 2;
+  options.run.threads = THREADS;
   struct trainer *trainer = NULL;
   MR_ASSERT(trainer_prepare(&options, &trainer) == MR_OK);
   const struct mr_graph *graph = trainer_get_graph(trainer);
@@ -158,8 +163,8 @@ static void print_job(const struct job *job, const char *filter) {
 int main(int argc, char **argv) {
   const char *filter = argc > 1 ? argv[1] : NULL;
   bench_print_head(argc, argv);
-  printf("%-36s %5s %7s %9s %9s %8s %9s %4s\n", "job/machine/tiers/budget", "ops", "plan s",
-         "predicted", "bound", "gap", "busiest", "again");
+  printf("%-36s %5s %7s %7s %9s %9s %8s %9s %4s\n", "job/machine/tiers/budget", "ops", "plan s",
+         "used s", "predicted", "bound", "gap", "busiest", "again");
   for (uint32_t j = 0; j < MR_COUNT_OF(jobs); j++) {
     print_job(&jobs[j], filter);
   }

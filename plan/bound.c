@@ -2,7 +2,6 @@
 /* Bytes over rates, summed over the windows of the best cut of a step. */
 #include "plan/bound.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,27 +301,28 @@ static double over(double bytes, double rate) {
 /* Seconds for so many bytes to come in and go out in one window. */
 static double passing_seconds(const struct rates *rates, double in, double out) {
   double seconds = 0;
-  in = fmax(in, 0);
-  out = fmax(out, 0);
+  in = mr_max_double(in, 0);
+  out = mr_max_double(out, 0);
   if (rates->read == 0) {
-    return fmax(over(in, rates->to_device), over(out, rates->to_host));
+    return mr_max_double(over(in, rates->to_device), over(out, rates->to_host));
   }
-  double deep_in = fmax(in - rates->host_bytes, 0);
-  double deep_out = fmax(out - rates->host_bytes, 0);
+  double deep_in = mr_max_double(in - rates->host_bytes, 0);
+  double deep_out = mr_max_double(out - rates->host_bytes, 0);
   for (uint32_t i = 0; i < 2; i++) {
     const double *face = rates->face[i];
     /* In t seconds at most t times the host's rates pass beside the drive. */
     double beside =
         1 + face[0] * (in > 0 ? rates->to_device : 0) + face[1] * (out > 0 ? rates->to_host : 0);
-    seconds = fmax(seconds, (face[0] * in + face[1] * out) / beside);
-    seconds = fmax(seconds, face[0] * deep_in + face[1] * deep_out);
+    seconds = mr_max_double(seconds, (face[0] * in + face[1] * out) / beside);
+    seconds = mr_max_double(seconds, face[0] * deep_in + face[1] * deep_out);
   }
   return seconds;
 }
 
 /* Seconds for ops that take so long alone, while so many bytes come in and go out. */
 static double working_seconds(const struct rates *rates, double ops, double in, double out) {
-  double deep = fmax(in - rates->host_bytes, 0) + fmax(out - rates->host_bytes, 0);
+  double deep =
+      mr_max_double(in - rates->host_bytes, 0) + mr_max_double(out - rates->host_bytes, 0);
   return ops + rates->loss * deep;
 }
 
@@ -334,9 +334,9 @@ static double total_seconds(const struct mr_bound *bound, const struct rates *ra
     double in = bound->live_bytes[k] - device;
     double out = in - bound->constant_bytes[k];
     if (in > 0) {
-      seconds = fmax(seconds, passing_seconds(rates, in, out));
-      seconds = fmax(seconds, passing_seconds(rates, in, 0));
-      seconds = fmax(seconds, working_seconds(rates, ops, in, out));
+      seconds = mr_max_double(seconds, passing_seconds(rates, in, out));
+      seconds = mr_max_double(seconds, passing_seconds(rates, in, 0));
+      seconds = mr_max_double(seconds, working_seconds(rates, ops, in, out));
     }
   }
   return seconds;
@@ -353,14 +353,15 @@ static double window_seconds(const struct mr_bound *bound, const struct rates *r
       bound->in_bytes[(size_t)cut * (count + 1) + d] - (device - (double)bound->held_bytes[cut]);
   double out =
       bound->out_bytes[(size_t)end * (count + 1) + d] - (device - (double)bound->held_bytes[end]);
-  double seconds = fmax(working_seconds(rates, ops, in, out), passing_seconds(rates, in, out));
+  double seconds =
+      mr_max_double(working_seconds(rates, ops, in, out), passing_seconds(rates, in, out));
   if (in > 0) {
     double last = mr_host_least_seconds(bound->problem, (bound->cuts[end] + n - 1) % n);
-    seconds = fmax(seconds, passing_seconds(rates, in, 0) + last);
+    seconds = mr_max_double(seconds, passing_seconds(rates, in, 0) + last);
   }
   if (out > 0) {
-    seconds = fmax(seconds, passing_seconds(rates, 0, out) +
-                                mr_host_least_seconds(bound->problem, bound->cuts[cut]));
+    seconds = mr_max_double(seconds, passing_seconds(rates, 0, out) +
+                                         mr_host_least_seconds(bound->problem, bound->cuts[cut]));
   }
   return seconds;
 }
@@ -369,12 +370,13 @@ static double window_seconds(const struct mr_bound *bound, const struct rates *r
  * d-th cut after it. */
 static double longest_round(const double *windows, uint32_t count, uint32_t start,
                             double *reached) {
-  reached[0] = 0;
-  for (uint32_t to = 1; to <= count; to++) {
-    reached[to] = 0;
-    for (uint32_t from = 0; from < to; from++) {
-      size_t row = (size_t)((start + from) % count) * (count + 1);
-      reached[to] = fmax(reached[to], reached[from] + windows[row + to - from]);
+  memset(reached, 0, (count + 1ull) * sizeof *reached);
+  for (uint32_t from = 0; from < count; from++) {
+    const double *row = &windows[(size_t)((start + from) % count) * (count + 1)];
+    double before = reached[from];
+    double *after = &reached[from];
+    for (uint32_t d = 1; d <= count - from; d++) {
+      after[d] = mr_max_double(after[d], before + row[d]);
     }
   }
   return reached[count];
@@ -396,7 +398,7 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
       }
     }
     for (uint32_t start = 0; start < count; start++) {
-      seconds = fmax(seconds, longest_round(windows, count, start, reached));
+      seconds = mr_max_double(seconds, longest_round(windows, count, start, reached));
     }
     *seconds_out = seconds;
     status = MR_OK;
@@ -442,7 +444,7 @@ mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *s
     }
   }
   if (status == MR_OK) {
-    *seconds_out = fmax(needed, all);
+    *seconds_out = mr_max_double(needed, all);
   }
   return status;
 }

@@ -108,7 +108,7 @@ static double decision_cost(const struct chooser *chooser, uint32_t index, uint8
 static double relief(const struct chooser *chooser, const struct mr_draft_gap *gap) {
   struct mr_crowd_sum sum = mr_crowd_sum(&chooser->crowd, gap->after_op + 1, gap->before_op);
   double most = (double)sum.ops * (double)chooser->draft->pages[gap->tensor];
-  return fmin(most, (double)sum.pages);
+  return mr_min_double(most, (double)sum.pages);
 }
 
 /* Values what a gap has to offer by the relief that was measured last; worth 0: nothing. */

@@ -2,7 +2,6 @@
 /* The gaps of a program, and the books of pages that every decision keeps. */
 #include "plan/draft.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,7 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
 #define LEAST_PACE 0.25
 
 double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second) {
-  return fmax(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
+  return mr_max_double(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
 }
 
 /* Below half a page. */
@@ -29,8 +28,9 @@ double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem) {
   double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
   double mixed = problem->nvme_mixed_bytes_per_second;
   double fastest =
-      mixed > 0 ? fmax(fmin(mixed, reads + writes), fmax(reads, writes)) : reads + writes;
-  return fmin(problem->nvme_op_seconds_per_byte, (1 - LEAST_PACE) / fastest);
+      mixed > 0 ? mr_max_double(mr_min_double(mixed, reads + writes), mr_max_double(reads, writes))
+                : reads + writes;
+  return mr_min_double(problem->nvme_op_seconds_per_byte, (1 - LEAST_PACE) / fastest);
 }
 
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {

@@ -22,6 +22,7 @@
 #define LEVELS         3u   /* of each kind of link */
 #define LEVEL_STEP     8.0  /* how much faster than the level below */
 #define TURNS          2u   /* rungs on which every other machine has had its turn */
+#define MOST_PLANS     (1 + (LEVELS * LEVELS - 1 + TURNS - 1) / TURNS) /* of a rung */
 #define ROUNDING       1e-9 /* relative, of sums of seconds */
 #define BOUND_RUNGS    4u   /* from one on which the bound is asked whether to go on to the next */
 
@@ -99,23 +100,43 @@ static void judge(struct machines *m, struct mr_program_plan *plan) {
   *m->best = *plan;
 }
 
-/* A rung is planned for the usual machine, and where that fits, for those whose turn it is. */
+/* The machines that a rung is planned for, and the plans. */
+struct turn {
+  const struct machines *machines;
+  uint64_t rung_bytes;
+  uint32_t others; /* than the usual one, of which each rung has the next `count` - 1 */
+  uint32_t count;
+  struct mr_program_plan plans[MOST_PLANS];
+};
+
+static mr_status draw_one(void *context, uint32_t index) {
+  struct turn *turn = context;
+  struct machines m = *turn->machines;
+  uint32_t first = mr_ladder_number(m.footprint_bytes, turn->rung_bytes) * (turn->count - 1);
+  set_machine(&m, index == 0 ? 0 : 1 + (first + index - 1) % turn->others);
+  return draw(&m, turn->rung_bytes, false, &turn->plans[index]);
+}
+
+/* A rung is planned for the usual machine and for those whose turn it is, which count where it fits
+ * the usual one. */
 static mr_status try_rung(struct machines *m, uint64_t rung_bytes, bool *fits_out) {
   uint32_t others = machine_count(m) - 1;
-  uint32_t turns = (uint32_t)mr_div_up(others, TURNS);
-  uint32_t first = mr_ladder_number(m->footprint_bytes, rung_bytes) * turns;
-  *fits_out = true;
-  for (uint32_t i = 0; i <= turns && *fits_out; i++) {
-    struct mr_program_plan plan;
-    set_machine(m, i == 0 ? 0 : 1 + (first + i - 1) % others);
-    mr_status status = draw(m, rung_bytes, false, &plan);
-    if (status != MR_OK) {
-      return status;
+  struct turn turn = {.machines = m,
+                      .rung_bytes = rung_bytes,
+                      .others = others,
+                      .count = 1 + (uint32_t)mr_div_up(others, TURNS)};
+  MR_ASSERT(turn.count <= MOST_PLANS);
+  mr_status status = mr_crew_run(m->problem->crew, turn.count, draw_one, &turn);
+  bool fits = status == MR_OK && turn.plans[0].fits;
+  for (uint32_t i = 0; i < turn.count; i++) {
+    if (fits) {
+      judge(m, &turn.plans[i]);
+    } else {
+      mr_plan_clear(&turn.plans[i]);
     }
-    *fits_out = plan.fits || i > 0;
-    judge(m, &plan);
   }
-  return MR_OK;
+  *fits_out = fits;
+  return status;
 }
 
 /* The foot of the ladder: the smallest budget that would do, where the problem has as much. A plan

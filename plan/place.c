@@ -27,13 +27,21 @@
 /* Of the updates that can run on a host that is apart. */
 #define PARTS 8u
 
+/* Tensors on the host, and the plan with them there. */
+struct trial {
+  bool *on_host; /* for each tensor */
+  bool wanted;   /* it is to be planned; else it was before, or has nothing to offer */
+  struct mr_program_plan plan;
+};
+
+#define TRIALS 2u /* that are planned side by side */
+
 struct placement {
-  struct mr_plan_problem problem; /* of the present trial */
+  struct mr_plan_problem problem; /* of the present rung, with nothing on the host */
   struct mr_liveness liveness;
-  bool *chosen; /* for each tensor: in the best plan so far */
-  bool *trial;
+  bool *chosen; /* for each tensor: on the host in the best plan so far */
+  struct trial trials[TRIALS];
   struct mr_program_plan *best;
-  double trial_seconds; /* of the last trial's plan; INFINITY: there was none */
 };
 
 static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
@@ -49,28 +57,53 @@ static bool is_better(const struct mr_program_plan *a, const struct mr_program_p
   return mr_program_plan_moved_bytes(a) < mr_program_plan_moved_bytes(b);
 }
 
-/* Plans with the trial's tensors on the host and keeps the plan where it is the best so far. */
-static mr_status try_placement(struct placement *p) {
-  struct mr_program_plan plan = {.program = p->problem.program};
-  p->problem.on_host = p->trial;
-  mr_status status = mr_plan_make_placed(&p->problem, &plan);
-  p->trial_seconds = plan.fits && !plan.useless ? plan.step_seconds : INFINITY;
-  if (status == MR_OK && !plan.useless && is_better(&plan, p->best)) {
-    plan.footprint_bytes = p->best->footprint_bytes;
+static mr_status plan_trial(void *context, uint32_t index) {
+  struct placement *p = context;
+  struct trial *trial = &p->trials[index];
+  struct mr_plan_problem problem = p->problem;
+  if (!trial->wanted) {
+    return MR_OK;
+  }
+  problem.on_host = trial->on_host;
+  trial->plan = (struct mr_program_plan){.program = problem.program};
+  return mr_plan_make_placed(&problem, &trial->plan);
+}
+
+/* Keeps the trial's plan where it is the best so far, else ends it. Returns its seconds; INFINITY:
+ * it is of no use. */
+static double take_trial(struct placement *p, struct trial *trial) {
+  struct mr_program_plan *plan = &trial->plan;
+  double seconds = plan->fits && !plan->useless ? plan->step_seconds : INFINITY;
+  if (!plan->useless && is_better(plan, p->best)) {
+    plan->footprint_bytes = p->best->footprint_bytes;
     mr_plan_clear(p->best);
-    *p->best = plan;
-    memcpy(p->chosen, p->trial, p->liveness.tensor_count * sizeof *p->chosen);
+    *p->best = *plan;
+    memcpy(p->chosen, trial->on_host, p->liveness.tensor_count * sizeof *p->chosen);
   } else {
-    mr_plan_clear(&plan);
+    mr_plan_clear(plan);
+  }
+  *plan = (struct mr_program_plan){0};
+  return seconds;
+}
+
+/* Plans the first trial alone. */
+static mr_status try_placement(struct placement *p) {
+  p->trials[0].wanted = true;
+  mr_status status = plan_trial(p, 0);
+  if (status == MR_OK) {
+    (void)take_trial(p, &p->trials[0]);
   }
   return status;
 }
 
-static bool add_uses(struct placement *p, enum mr_host_use use) {
+/* What ops on the host alone use. */
+static bool add_unmoved(struct placement *p) {
+  bool *on_host = p->trials[0].on_host;
   bool any = false;
   for (uint32_t t = 0; t < p->liveness.tensor_count; t++) {
-    p->trial[t] = mr_host_use_of(p->problem.program, &p->liveness, NULL, t) == use;
-    any = any || p->trial[t];
+    enum mr_host_use use = mr_host_use_of(p->problem.program, &p->liveness, NULL, t);
+    on_host[t] = use == MR_HOST_USE_ALL;
+    any = any || on_host[t];
   }
   return any;
 }
@@ -81,11 +114,12 @@ static bool add_uses(struct placement *p, enum mr_host_use use) {
  */
 static bool add_movers(struct placement *p) {
   const struct mr_graph *graph = p->problem.program;
+  bool *on_host = p->trials[0].on_host;
   bool any = false;
-  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
+  memcpy(on_host, p->chosen, p->liveness.tensor_count * sizeof *on_host);
   for (uint32_t i = 0; i < p->best->gap_count; i++) {
     const struct mr_gap *gap = &p->best->gaps[i];
-    if (gap->decision != MR_DECISION_HOST || p->trial[gap->tensor] ||
+    if (gap->decision != MR_DECISION_HOST || on_host[gap->tensor] ||
         mr_host_use_of(graph, &p->liveness, NULL, gap->tensor) != MR_HOST_USE_SOME) {
       continue;
     }
@@ -94,15 +128,21 @@ static bool add_movers(struct placement *p) {
     mr_op_id other = lasts ? gap->before_op : gap->after_op;
     if ((graph->ops[beside].flags & MR_OP_HOST_CAPABLE) != 0 &&
         (graph->ops[other].flags & MR_OP_HOST_CAPABLE) == 0) {
-      p->trial[gap->tensor] = true;
+      on_host[gap->tensor] = true;
       any = true;
     }
   }
   return any;
 }
 
-static mr_status improve(struct placement *p) {
-  mr_status status = add_uses(p, MR_HOST_USE_ALL) ? try_placement(p) : MR_OK;
+/* `planned`: what ops on the host alone use is in the first trial, planned. */
+static mr_status improve(struct placement *p, bool planned) {
+  mr_status status = MR_OK;
+  if (planned) {
+    (void)take_trial(p, &p->trials[0]);
+  } else if (add_unmoved(p)) {
+    status = try_placement(p);
+  }
   if (status == MR_OK && p->best->fits && add_movers(p)) {
     status = try_placement(p);
   }
@@ -122,49 +162,59 @@ static bool is_update(const struct mr_graph *graph, mr_op_id op) {
   return lasts;
 }
 
-static void want_op(struct placement *p, mr_op_id op) {
+static void want_op(const struct placement *p, struct trial *trial, mr_op_id op) {
   const struct mr_op *wanted = &p->problem.program->ops[op];
   for (uint32_t i = 0; i < wanted->input_count; i++) {
-    p->trial[wanted->inputs[i]] = true;
+    trial->on_host[wanted->inputs[i]] = true;
   }
   for (uint32_t i = 0; i < wanted->output_count; i++) {
-    p->trial[wanted->outputs[i]] = true;
+    trial->on_host[wanted->outputs[i]] = true;
   }
 }
 
-/* Plans with the tensors of the last parts of the updates there, unless that was tried; a tensor
- * that others of them use too is of no harm. */
-static mr_status try_updates(struct placement *p, uint32_t parts, double *seconds) {
+/* The tensors of the last parts of the updates, unless that was tried; a tensor that others of them
+ * use too is of no harm. */
+static void want_updates(struct placement *p, struct trial *trial, uint32_t parts,
+                         const double *seconds) {
   const struct mr_graph *graph = p->problem.program;
   uint32_t updates = 0;
-  if (seconds[parts] >= 0) {
-    return MR_OK;
-  }
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     updates += is_capable(graph, k) && is_update(graph, k);
   }
-  memset(p->trial, 0, p->liveness.tensor_count * sizeof *p->trial);
+  memset(trial->on_host, 0, p->liveness.tensor_count * sizeof *trial->on_host);
   uint64_t left_out = updates - (uint64_t)updates * parts / PARTS;
   uint64_t seen = 0;
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     if (is_capable(graph, k) && is_update(graph, k) && seen++ >= left_out) {
-      want_op(p, k);
+      want_op(p, trial, k);
     }
   }
-  p->trial_seconds = INFINITY;
-  mr_status status = updates > left_out ? try_placement(p) : MR_OK;
-  seconds[parts] = p->trial_seconds;
+  trial->wanted = seconds[parts] < 0 && updates > left_out;
+}
+
+/* Plans with so many parts of the updates there, one number of them beside the other. */
+static mr_status try_updates(struct placement *p, const uint32_t parts[TRIALS], double *seconds) {
+  for (uint32_t i = 0; i < TRIALS; i++) {
+    want_updates(p, &p->trials[i], parts[i], seconds);
+  }
+  p->trials[1].wanted = p->trials[1].wanted && parts[1] != parts[0];
+  mr_status status = mr_crew_run(p->problem.crew, TRIALS, plan_trial, p);
+  for (uint32_t i = 0; status == MR_OK && i < TRIALS; i++) {
+    double trial_seconds = p->trials[i].wanted ? take_trial(p, &p->trials[i]) : INFINITY;
+    seconds[parts[i]] = seconds[parts[i]] < 0 ? trial_seconds : seconds[parts[i]];
+  }
   return status;
 }
 
 /* Plans with those of the other ops there too. */
 static mr_status try_others(struct placement *p) {
   const struct mr_graph *graph = p->problem.program;
+  struct trial *trial = &p->trials[0];
   bool any = false;
-  memcpy(p->trial, p->chosen, p->liveness.tensor_count * sizeof *p->trial);
+  memcpy(trial->on_host, p->chosen, p->liveness.tensor_count * sizeof *trial->on_host);
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     if (is_capable(graph, k) && !is_update(graph, k)) {
-      want_op(p, k);
+      want_op(p, trial, k);
       any = true;
     }
   }
@@ -180,14 +230,11 @@ static mr_status improve_apart(struct placement *p) {
   }
   uint32_t best = PARTS;
   bool searches = p->problem.search_rounds > 0;
-  mr_status status = try_updates(p, best, seconds);
+  mr_status status = try_updates(p, (uint32_t[TRIALS]){best, best}, seconds);
   for (uint32_t by = PARTS / 2; status == MR_OK && by > (searches ? 0 : 1); by /= 2) {
     uint32_t less = best - by;
     uint32_t more = best + by <= PARTS ? best + by : best;
-    status = try_updates(p, less, seconds);
-    if (status == MR_OK) {
-      status = try_updates(p, more, seconds);
-    }
+    status = try_updates(p, (uint32_t[TRIALS]){less, more}, seconds);
     best = seconds[less] < seconds[best] ? less : best;
     best = seconds[more] < seconds[best] ? more : best;
   }
@@ -205,14 +252,26 @@ static bool may_gain(const struct placement *p) {
   return moves || (problem->host_apart && seconds > SAME_SECONDS * p->best->step_seconds);
 }
 
-/* The plan with nothing on the host, then what is better. That the first is of no use says nothing
- * of the others: what is used on the host need not be moved. */
+static mr_status plan_first(void *context, uint32_t index) {
+  struct placement *p = context;
+  return index == 0 ? mr_plan_make_placed(&p->problem, p->best) : plan_trial(p, 0);
+}
+
+/* The plan with nothing on the host, then what is better; where a thread is to spare, the first
+ * trial beside it. That the first plan is of no use says nothing of the others: what is used on the
+ * host need not be moved. */
 static mr_status choose(struct placement *p) {
-  mr_status status = mr_plan_make_placed(&p->problem, p->best);
-  if (status != MR_OK || !may_gain(p)) {
-    return status;
+  bool apart = p->problem.host_apart;
+  bool ahead = !apart && mr_crew_has_spare(p->problem.crew) && add_unmoved(p);
+  p->trials[0].wanted = ahead;
+  mr_status status = mr_crew_run(p->problem.crew, ahead ? 2 : 1, plan_first, p);
+  if (status == MR_OK && may_gain(p)) {
+    status = apart ? improve_apart(p) : improve(p, ahead);
   }
-  return p->problem.host_apart ? improve_apart(p) : improve(p);
+  for (uint32_t i = 0; i < TRIALS; i++) {
+    mr_plan_clear(&p->trials[i].plan);
+  }
+  return status;
 }
 
 /* Places and plans on the rung numbered `from`, and takes that plan where it is faster. *going_out:
@@ -221,7 +280,6 @@ static mr_status try_rung(struct placement *p, uint32_t from, struct mr_program_
                           bool *going_out) {
   struct mr_program_plan rung = {.program = plan->program};
   p->problem.search_from = from;
-  p->problem.on_host = NULL;
   if (plan->fits) {
     p->problem.useful_seconds = plan->step_seconds;
   }
@@ -271,10 +329,16 @@ mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program
     return status;
   }
   p.chosen = mr_allocate(p.liveness.tensor_count, sizeof *p.chosen);
-  p.trial = mr_allocate(p.liveness.tensor_count, sizeof *p.trial);
-  status = p.chosen == NULL || p.trial == NULL ? MR_NO_MEMORY : go_down(&p, plan);
+  bool failed = p.chosen == NULL;
+  for (uint32_t i = 0; i < TRIALS; i++) {
+    p.trials[i].on_host = mr_allocate(p.liveness.tensor_count, sizeof *p.trials[i].on_host);
+    failed = failed || p.trials[i].on_host == NULL;
+  }
+  status = failed ? MR_NO_MEMORY : go_down(&p, plan);
   mr_liveness_fini(&p.liveness);
   free(p.chosen);
-  free(p.trial);
+  for (uint32_t i = 0; i < TRIALS; i++) {
+    free(p.trials[i].on_host);
+  }
   return status;
 }

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a plan. The page is the largest power of two from 4 KiB to 2 MiB of which the budget holds
- * at least 512 and that wastes at most 3 % of the tensors' bytes in rounding: few pages are mapped
- * fast, huge ones (2 MiB) spare the processor's translation caches, and waste is room lost. Where
- * the program does not fit so, smaller pages are tried. The rule depends on the budget and the
- * program alone, so the smallest budget that would do can be found without trying them all.
+ * Makes a plan: with the largest pages that will do (plan/page_sizes.h), down the ladder
+ * (plan/plan.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,15 +10,9 @@
 #include "plan/bound.h"
 #include "plan/draft.h"
 #include "plan/ladder.h"
+#include "plan/page_sizes.h"
 
-#define LEAST_PAGE_BYTES  (4 * MR_KIB)
-#define MOST_PAGE_BYTES   (2 * MR_MIB)
-#define LEAST_PAGE_NUMBER 64u
-#define MOST_WASTE        0.03
-#define MOST_HUGE_WASTE   0.15 /* where the device gains more by huge pages than this costs */
-#define MOST_PAGE_SIZES   10u
-
-#define ROUNDING          1e-9 /* relative, of sums of seconds */
+#define ROUNDING 1e-9 /* relative, of sums of seconds */
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -37,7 +28,8 @@ static mr_status check_problem(const struct mr_plan_problem *problem) {
     }
   }
   uint64_t page = problem->page_bytes;
-  if (page != 0 && (!is_power_of_two(page) || page < LEAST_PAGE_BYTES || page > MOST_PAGE_BYTES)) {
+  if (page != 0 &&
+      (!is_power_of_two(page) || page < MR_LEAST_PAGE_BYTES || page > MR_MOST_PAGE_BYTES)) {
     mr_log(MR_LOG_ERROR, "a page of %llu bytes; it must be a power of two from 4096 to 2097152",
            (unsigned long long)page);
     return MR_INVALID;
@@ -57,61 +49,38 @@ static mr_status check_problem(const struct mr_plan_problem *problem) {
   return MR_OK;
 }
 
-/* The share of the large tensors' bytes that rounding to pages would add. */
-static double page_waste(const struct mr_graph *graph, uint64_t page_bytes) {
-  double bytes = 1;
-  double waste = 0;
-  for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    uint64_t size = graph->tensors[t].bytes;
-    bytes += (double)size;
-    if (size >= page_bytes / 2) {
-      waste += (double)(mr_round_up(size, page_bytes) - size);
-    }
-  }
-  return waste / bytes;
-}
-
-/* A page size and the budget from which on it may be used. */
-struct page_choice {
-  uint64_t page_bytes;
-  uint64_t least_budget_bytes;
-  bool wasteful; /* of no use where everything can be kept with smaller ones */
-};
-
-/* The page sizes that may be used, the largest first. */
-static uint32_t list_pages(const struct mr_plan_problem *problem, struct page_choice *choices) {
-  if (problem->page_bytes != 0) {
-    choices[0] = (struct page_choice){.page_bytes = problem->page_bytes};
-    return 1;
-  }
-  uint32_t count = 0;
-  for (uint64_t page = MOST_PAGE_BYTES; page > LEAST_PAGE_BYTES; page /= 2) {
-    double waste = page_waste(problem->program, page);
-    bool huge = problem->huge_pages && page == MOST_PAGE_BYTES;
-    if (waste <= (huge ? MOST_HUGE_WASTE : MOST_WASTE)) {
-      choices[count++] =
-          (struct page_choice){page, page * LEAST_PAGE_NUMBER, .wasteful = waste > MOST_WASTE};
-    }
-  }
-  choices[count++] = (struct page_choice){.page_bytes = LEAST_PAGE_BYTES};
-  return count;
-}
-
 /* The problem at hand, and what is kept from one point of the ladder to the next. */
 struct maker {
   const struct mr_plan_problem *problem;
   struct mr_plan_problem point; /* the problem under the budgets being planned */
-  struct page_choice choices[MOST_PAGE_SIZES];
+  struct mr_page_choice choices[MR_MOST_PAGE_SIZES];
   uint32_t choice_count;
-  struct mr_draft drafts[MOST_PAGE_SIZES]; /* one for each page size that was wanted */
-  bool drafted[MOST_PAGE_SIZES];
-  uint64_t footprint_bytes[MOST_PAGE_SIZES];
-  uint64_t least_bytes[MOST_PAGE_SIZES]; /* no device budget below it would do */
-  uint32_t footprint_choice;             /* the largest that are not wasteful */
-  uint32_t smallest_choice;              /* of pages, for the smallest budget that would do */
-  struct mr_bound bound;                 /* of no cuts before it is asked for */
-  struct mr_program_plan *plan;          /* the best so far, where it fits */
+  struct mr_draft drafts[MR_MOST_PAGE_SIZES]; /* one for each page size that was wanted */
+  bool drafted[MR_MOST_PAGE_SIZES];
+  uint64_t footprint_bytes[MR_MOST_PAGE_SIZES];
+  uint64_t least_bytes[MR_MOST_PAGE_SIZES]; /* no device budget below it would do */
+  uint32_t footprint_choice;                /* the largest that are not wasteful */
+  uint32_t smallest_choice;                 /* of pages, for the smallest budget that would do */
+  struct mr_bound bound;                    /* of no cuts before it is asked for */
+  struct mr_program_plan *plan;             /* the best so far, where it fits */
 };
+
+static void maker_init(struct maker *maker, const struct mr_plan_problem *problem,
+                       struct mr_program_plan *plan) {
+  *maker = (struct maker){.problem = problem, .point = *problem, .plan = plan};
+  maker->point.bound_any_recompute = false;
+  maker->choice_count = mr_plan_list_pages(problem, maker->choices);
+  maker->footprint_choice = maker->choices[0].wasteful ? 1 : 0; /* there is always a smaller one */
+}
+
+static void maker_fini(struct maker *maker) {
+  mr_bound_fini(&maker->bound);
+  for (uint32_t i = 0; i < maker->choice_count; i++) {
+    if (maker->drafted[i]) {
+      mr_draft_fini(&maker->drafts[i]);
+    }
+  }
+}
 
 /* The pages in use with every gap evicted that can be: no plan needs fewer. */
 static uint64_t least_pages(struct mr_draft *draft) {
@@ -189,39 +158,46 @@ static mr_status plan_with(struct maker *maker, uint32_t choice, uint64_t device
   return status;
 }
 
-/* Plays the plan on the problem's machine and keeps it where it is the fastest so far. */
-static mr_status judge(struct maker *maker, struct mr_program_plan *plan) {
+/* Plays the plan on the problem's machine. */
+static mr_status play(const struct maker *maker, struct mr_program_plan *plan) {
   mr_status status = plan->fits ? mr_plan_add_waits(plan) : MR_OK;
-  if (status == MR_OK) {
-    status = mr_program_plan_simulate(maker->problem, plan);
-  }
-  bool best = plan->fits && (!maker->plan->fits || plan->step_seconds < maker->plan->step_seconds);
-  if (status != MR_OK || !best) {
-    mr_plan_clear(plan);
-    return status;
-  }
-  mr_plan_clear(maker->plan);
-  *maker->plan = *plan;
-  return MR_OK;
+  return status == MR_OK ? mr_program_plan_simulate(maker->problem, plan) : status;
 }
 
-/* Plans for a device budget; *fits_out: it would do. */
-static mr_status try_budget(struct maker *maker, uint64_t device_bytes, enum mr_draft_effort effort,
-                            bool *fits_out) {
-  struct mr_program_plan plan = {.program = maker->problem->program};
+/* Keeps the plan where it is the fastest so far, else ends it. */
+static void judge(struct maker *maker, struct mr_program_plan *plan) {
+  if (plan->fits && (!maker->plan->fits || plan->step_seconds < maker->plan->step_seconds)) {
+    mr_plan_clear(maker->plan);
+    *maker->plan = *plan;
+  } else {
+    mr_plan_clear(plan);
+  }
+}
+
+/* Plans for a device budget, into a plan that holds its program alone. */
+static mr_status plan_budget(struct maker *maker, uint64_t device_bytes,
+                             enum mr_draft_effort effort, struct mr_program_plan *plan) {
   uint32_t choice = 0;
   mr_status status = choose_pages(maker, device_bytes, &choice);
-  *fits_out = false;
   if (status != MR_OK || choice == maker->choice_count) {
     return status;
   }
-  status = plan_with(maker, choice, device_bytes, effort, &plan);
+  status = plan_with(maker, choice, device_bytes, effort, plan);
+  return status == MR_OK ? play(maker, plan) : status;
+}
+
+/* The same, and keeps the plan where it is the fastest so far; *fits_out: the budget would do. */
+static mr_status try_budget(struct maker *maker, uint64_t device_bytes, enum mr_draft_effort effort,
+                            bool *fits_out) {
+  struct mr_program_plan plan = {.program = maker->problem->program};
+  mr_status status = plan_budget(maker, device_bytes, effort, &plan);
   *fits_out = status == MR_OK && plan.fits;
-  if (status != MR_OK) {
+  if (status == MR_OK) {
+    judge(maker, &plan);
+  } else {
     mr_plan_clear(&plan);
-    return status;
   }
-  return judge(maker, &plan);
+  return status;
 }
 
 /* Where everything can be kept nothing moves, with whatever page size that is. */
@@ -229,21 +205,23 @@ static mr_status try_keeping(struct maker *maker) {
   uint64_t device_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
   for (uint32_t i = 0; i < maker->choice_count && !maker->plan->fits; i++) {
     struct mr_draft *draft = NULL;
-    const struct page_choice *pages = &maker->choices[i];
+    const struct mr_page_choice *pages = &maker->choices[i];
     if (pages->wasteful || device_bytes < pages->least_budget_bytes) continue;
     mr_status status = draft_of(maker, i, &draft);
     if (status != MR_OK) {
       return status;
     }
     /* Smaller pages waste less, but no more than larger ones may. */
-    if ((double)device_bytes < (1 - MOST_WASTE) * (double)maker->footprint_bytes[i]) break;
+    if ((double)device_bytes < (1 - MR_MOST_PAGE_WASTE) * (double)maker->footprint_bytes[i]) break;
     if (device_bytes < maker->footprint_bytes[i]) continue;
     struct mr_program_plan plan = {.program = maker->problem->program};
     status = plan_with(maker, i, device_bytes, MR_EFFORT_FIRST, &plan);
-    status = status == MR_OK ? judge(maker, &plan) : status;
+    status = status == MR_OK ? play(maker, &plan) : status;
     if (status != MR_OK) {
+      mr_plan_clear(&plan);
       return status;
     }
+    judge(maker, &plan);
   }
   return MR_OK;
 }
@@ -263,19 +241,16 @@ static mr_status bound_at(struct maker *maker, uint64_t device_bytes, double *se
   return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
 }
 
-/* Whether no plan for so much memory would be of use, or better than the best. */
-static mr_status is_hopeless(struct maker *maker, uint64_t device_bytes, bool *hopeless_out) {
+static bool must_be_useful(const struct mr_plan_problem *problem) {
+  return problem->useful_seconds > 0 && !isinf(problem->useful_seconds);
+}
+
+/* Whether no plan that takes so long at least would be of use, or better than the best. */
+static bool is_hopeless(const struct maker *maker, double bound_seconds) {
   const struct mr_program_plan *best = maker->plan;
-  double useful_seconds = maker->problem->useful_seconds;
-  bool must_be_useful = useful_seconds > 0 && !isinf(useful_seconds);
-  double bound_seconds = 0;
-  mr_status status = MR_OK;
-  if (must_be_useful || best->fits) {
-    status = bound_at(maker, device_bytes, &bound_seconds);
-  }
-  *hopeless_out = (must_be_useful && bound_seconds >= useful_seconds) ||
-                  (best->fits && bound_seconds >= best->step_seconds * (1 - ROUNDING));
-  return status;
+  const struct mr_plan_problem *problem = maker->problem;
+  return (must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
+         (best->fits && bound_seconds >= best->step_seconds * (1 - ROUNDING));
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -353,7 +328,7 @@ static mr_status smallest_in(struct maker *maker, uint32_t choice, const struct 
 /* The smallest device budget with which planning succeeds; UINT64_MAX: none. *least_out: no budget
  * below it leaves an op its room. */
 static mr_status find_smallest(struct maker *maker, uint64_t *smallest_out, uint64_t *least_out) {
-  struct page_range ranges[MOST_PAGE_SIZES];
+  struct page_range ranges[MR_MOST_PAGE_SIZES];
   mr_status status = list_ranges(maker, ranges);
   *least_out = UINT64_MAX;
   *smallest_out = UINT64_MAX;
@@ -380,34 +355,111 @@ static mr_status try_smallest(struct maker *maker) {
   return try_budget(maker, smallest, MR_EFFORT_SEARCH, &fits);
 }
 
-/* Down the ladder from the highest rung that the budget holds, as long as a lower one could still
- * be better: see plan.h. */
-static mr_status climb_down(struct maker *maker) {
+/* A rung of the ladder, and the maker that plans it: its drafts are of one thread at a time. */
+struct rung {
+  struct maker *maker;
+  uint64_t device_bytes;
+  double bound_seconds;
+  struct mr_program_plan plan;
+};
+
+#define RUNGS_AT_ONCE 2u
+
+/* Where on the ladder a maker is. */
+struct descent {
+  struct maker *maker;
+  struct maker *beside;  /* of the same problem, for a rung that is planned ahead */
+  uint64_t device_bytes; /* the next rung is the highest below it ... */
+  uint32_t number;       /* ... and has this number, from the highest that the budget holds */
+  bool ended;            /* no rung is left that could be better */
+  struct rung rungs[RUNGS_AT_ONCE];
+};
+
+/* The next rung, unless the descent has ended. */
+static mr_status find_rung(struct descent *descent, struct rung *rung) {
+  struct maker *maker = descent->maker;
   const struct mr_plan_problem *problem = maker->problem;
-  uint64_t device_bytes = mr_min_u64(problem->budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1) + 1;
   uint64_t footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
-  uint32_t last = problem->search_from + problem->search_rounds;
-  for (uint32_t rung = 0; rung < last; rung++) {
-    bool hopeless = false;
-    device_bytes = mr_ladder_below(footprint_bytes, device_bytes);
-    if (device_bytes == 0) {
+  bool tried_before = true;
+  while (tried_before && !descent->ended) {
+    descent->device_bytes = mr_ladder_below(footprint_bytes, descent->device_bytes);
+    descent->ended = descent->device_bytes == 0 ||
+                     descent->number == problem->search_from + problem->search_rounds;
+    tried_before = descent->number++ < problem->search_from;
+  }
+  if (descent->ended) {
+    return MR_OK;
+  }
+  *rung = (struct rung){.device_bytes = descent->device_bytes, .plan = {problem->program}};
+  mr_status status = bound_at(maker, rung->device_bytes, &rung->bound_seconds);
+  descent->ended = is_hopeless(maker, rung->bound_seconds);
+  return status;
+}
+
+static mr_status plan_rung(void *context, uint32_t index) {
+  struct rung *rung = &((struct descent *)context)->rungs[index];
+  return plan_budget(rung->maker, rung->device_bytes, MR_EFFORT_SEARCH, &rung->plan);
+}
+
+/* Plans the next rung, and where a thread is to spare the one behind it, before it is known whether
+ * that is wanted. */
+static mr_status plan_rungs(struct descent *descent, uint32_t *count_out) {
+  struct mr_crew *crew = descent->maker->problem->crew;
+  uint32_t most = mr_crew_has_spare(crew) ? RUNGS_AT_ONCE : 1;
+  mr_status status = MR_OK;
+  *count_out = 0;
+  while (status == MR_OK && *count_out < most) {
+    struct rung *rung = &descent->rungs[*count_out];
+    status = find_rung(descent, rung);
+    if (descent->ended) break;
+    rung->maker = *count_out == 0 ? descent->maker : descent->beside;
+    ++*count_out;
+  }
+  return status == MR_OK ? mr_crew_run(crew, *count_out, plan_rung, descent) : status;
+}
+
+/* Looks at what was planned in the order of the rungs, as far as rungs are wanted. */
+static mr_status judge_rungs(struct descent *descent, uint32_t count) {
+  struct maker *maker = descent->maker;
+  for (uint32_t i = 0; i < count; i++) {
+    struct rung *rung = &descent->rungs[i];
+    bool fits = rung->plan.fits;
+    if (is_hopeless(maker, rung->bound_seconds)) {
+      descent->ended = true;
       return MR_OK;
     }
-    if (rung < problem->search_from) continue;
-    mr_status status = is_hopeless(maker, device_bytes, &hopeless);
-    if (status != MR_OK || hopeless) {
-      return status;
-    }
-    bool fits = false;
-    status = try_budget(maker, device_bytes, MR_EFFORT_SEARCH, &fits);
-    if (status != MR_OK) {
-      return status;
-    }
+    judge(maker, &rung->plan);
+    rung->plan = (struct mr_program_plan){0};
     if (!fits) {
-      return isinf(problem->useful_seconds) ? MR_OK : try_smallest(maker);
+      descent->ended = true;
+      return isinf(maker->problem->useful_seconds) ? MR_OK : try_smallest(maker);
     }
   }
   return MR_OK;
+}
+
+/* Down the ladder from the highest rung that the budget holds, as long as a lower one could still
+ * be better: see plan.h. */
+static mr_status climb_down(struct maker *maker) {
+  uint64_t budget_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
+  struct maker beside;
+  maker_init(&beside, maker->problem, NULL);
+  struct descent descent = {.maker = maker,
+                            .beside = &beside,
+                            .device_bytes = mr_min_u64(budget_bytes, UINT64_MAX - 1) + 1};
+  mr_status status = MR_OK;
+  while (status == MR_OK && !descent.ended) {
+    uint32_t count = 0;
+    status = plan_rungs(&descent, &count);
+    if (status == MR_OK) {
+      status = judge_rungs(&descent, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+      mr_plan_clear(&descent.rungs[i].plan);
+    }
+  }
+  maker_fini(&beside);
+  return status;
 }
 
 /* Says of a problem that does not fit what would do, and which tier is short. */
@@ -441,10 +493,12 @@ static mr_status make(struct maker *maker) {
   const struct mr_plan_problem *problem = maker->problem;
   uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
   struct mr_draft *draft = NULL;
+  double bound_seconds = 0;
   bool useless = false;
   mr_status status = draft_of(maker, maker->footprint_choice, &draft);
-  if (status == MR_OK) {
-    status = is_hopeless(maker, device_bytes, &useless);
+  if (status == MR_OK && must_be_useful(problem)) {
+    status = bound_at(maker, device_bytes, &bound_seconds);
+    useless = is_hopeless(maker, bound_seconds);
   }
   bool searched = problem->policy == MR_POLICY_SEARCHED && problem->search_rounds > 0;
   if (status == MR_OK && !useless) {
@@ -468,17 +522,10 @@ static mr_status make(struct maker *maker) {
 }
 
 mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  struct maker maker = {.problem = problem, .point = *problem, .plan = plan};
-  maker.point.bound_any_recompute = false;
-  maker.choice_count = list_pages(problem, maker.choices);
-  maker.footprint_choice = maker.choices[0].wasteful ? 1 : 0; /* there is always a smaller one */
+  struct maker maker;
+  maker_init(&maker, problem, plan);
   mr_status status = make(&maker);
-  mr_bound_fini(&maker.bound);
-  for (uint32_t i = 0; i < maker.choice_count; i++) {
-    if (maker.drafted[i]) {
-      mr_draft_fini(&maker.drafts[i]);
-    }
-  }
+  maker_fini(&maker);
   return status;
 }
 
@@ -494,9 +541,6 @@ mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
   }
   plan->program = problem->program;
   status = mr_plan_for_machines(problem, plan);
-  if (status == MR_OK) {
-    status = mr_program_plan_bound(problem, &plan->bound_seconds);
-  }
   if (status != MR_OK) {
     mr_program_plan_destroy(plan);
     return status;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan/ turns a program and a machine into a plan: pure arithmetic, no threads, no devices.
+ * plan/ turns a program and a machine into a plan: pure arithmetic, no devices, no threads of its
+ * own. Where the caller lends a crew, plans that do not depend on each other are made side by side,
+ * and what comes of them is looked at in the order in which one thread would have made them: the
+ * plan is the same whatever the crew.
  *
  * Nouns. A *gap* is the time between two accesses of a tensor, counted in ops: after op p, before
  * op g; a persistent tensor also has the gap that goes round the end of the step. For each gap the
@@ -88,6 +91,7 @@
 
 #include <memrun/run.h>
 
+#include "base/crew.h"
 #include "graph/graph.h"
 
 /* Queue 0 computes; queue 1 + l serves link l; the last runs ops on the host beside a device whose
@@ -129,7 +133,7 @@ struct mr_plan_problem {
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */
   uint64_t extent_unit_bytes;      /* room on NVMe is taken in these units */
   bool huge_pages; /* pages of 2 MiB make ops and moves faster: they may waste more */
-  /* bound_seconds is to hold for every program that recompute makes of this one too: only what no
+  /* The bound is to hold for every program that recompute makes of this one too: only what no
    * recompute can save counts, the persistent tensors. */
   bool bound_any_recompute;
   /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it
@@ -149,6 +153,7 @@ struct mr_plan_problem {
                                      0: not known, so that no op runs there */
   const struct mr_plan_ban *bans; /* borrowed during the call */
   uint32_t ban_count;
+  struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
 };
 
 /* One stay on the device, or a tensor's place on the host for the ops that use it there. */
@@ -284,8 +289,6 @@ struct mr_program_plan {
   uint32_t *first_operand; /* op count + 1 */
 
   double step_seconds;    /* predicted, steady state: from one step's first op to the next one's */
-  double bound_seconds;   /* no plan of this program can be faster: the busiest of mandatory moves
-                             and of compute, with what these moves take from it */
   double compute_seconds; /* of the device */
   double host_seconds;    /* of the queue of the host */
   double link_seconds[MR_LINK_COUNT];
@@ -322,7 +325,7 @@ uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
                                                  const struct mr_program_plan *plan);
 
-/* bound_seconds alone, without planning. MR_NO_MEMORY. */
+/* Seconds that no plan of the program can beat: plan/bound.h. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *problem,
                                                 double *seconds_out);
 

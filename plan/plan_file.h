@@ -48,9 +48,9 @@ const struct mr_plan_header *mr_plan_file_header(const struct mr_plan_file *file
 
 /*
  * The plan, for problem->program with header->again and deferred applied and under the problem's
- * budgets and rates; verified and simulated. bound_seconds and footprint_bytes are the caller's to
- * fill in. MR_DOES_NOT_FIT: it needs more of a tier than the problem's budget; MR_CORRUPT: logged
- * both; MR_NO_MEMORY.
+ * budgets and rates; verified and simulated. footprint_bytes is the caller's to fill in.
+ * MR_DOES_NOT_FIT: it needs more of a tier than the problem's budget; MR_CORRUPT: logged both;
+ * MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_plan_file_read(const struct mr_plan_file *file,
                                             const struct mr_plan_problem *problem,

@@ -127,7 +127,7 @@ static double compute_pace(const struct player *player, const double *paces) {
   double pace = mr_plan_pace_beside_nvme(problem, moving);
   if (problem->pace_beside_copy > 0 && (busy(player, MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) ||
                                         busy(player, MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE)))) {
-    pace *= fmin(problem->pace_beside_copy, 1);
+    pace *= mr_min_double(problem->pace_beside_copy, 1);
   }
   return pace;
 }
@@ -155,7 +155,7 @@ static uint32_t awaited_queue(const struct player *player) {
 static void share_drive(const struct player *player, double *read_out, double *write_out) {
   double reads = player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
   double writes = player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  double mixed = fmin(player->problem->nvme_mixed_bytes_per_second, reads + writes);
+  double mixed = mr_min_double(player->problem->nvme_mixed_bytes_per_second, reads + writes);
   uint32_t awaited = awaited_queue(player);
   double share = 0.5;
   if (awaited == MR_QUEUE_OF(MR_LINK_NVME_READ)) {
@@ -163,9 +163,9 @@ static void share_drive(const struct player *player, double *read_out, double *w
   } else if (awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE)) {
     share = 1 - AWAITED_SHARE;
   }
-  *write_out = fmin(writes, (1 - share) * mixed);
-  *read_out = fmin(reads, mixed - *write_out);
-  *write_out = fmin(writes, mixed - *read_out);
+  *write_out = mr_min_double(writes, (1 - share) * mixed);
+  *read_out = mr_min_double(reads, mixed - *write_out);
+  *write_out = mr_min_double(writes, mixed - *read_out);
 }
 
 /* The parts of their own rates at which queues work now. */
@@ -201,11 +201,11 @@ static double next_event(const struct player *player, const double *paces) {
   double pass = INFINITY;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     if (busy(player, q)) {
-      pass = fmin(pass, player->remaining_seconds[q] / paces[q]);
+      pass = mr_min_double(pass, player->remaining_seconds[q] / paces[q]);
     }
     if (player->passed[q] > player->finished[q]) {
       double due = player->due_seconds[q][player->finished[q]] - player->now_seconds;
-      pass = fmin(pass, fmax(due, 0));
+      pass = mr_min_double(pass, mr_max_double(due, 0));
     }
   }
   return pass;

@@ -105,22 +105,34 @@ static void add_position(struct finder *finder, uint32_t position, double second
   }
 }
 
-/* Tries a position that was not tried before. */
-static mr_status try_position(struct finder *finder, uint32_t position) {
-  double seconds = INFINITY;
+static bool was_tried(const struct finder *finder, uint32_t position) {
   for (uint32_t i = 0; i < finder->count; i++) {
     if (finder->positions[i] == position) {
-      return MR_OK;
+      return true;
     }
   }
-  if (finder->trials == finder->search->most_trials) {
-    return MR_OK;
+  return false;
+}
+
+/* Tries those of MR_PATH_TRIALS ascending positions that were not tried before. */
+static mr_status try_positions(struct finder *finder, const uint32_t *positions) {
+  struct mr_path_search *search = finder->search;
+  uint32_t fresh[MR_PATH_TRIALS];
+  double seconds[MR_PATH_TRIALS];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < MR_PATH_TRIALS && finder->trials < search->most_trials; i++) {
+    bool again = i > 0 && positions[i] == positions[i - 1];
+    if (!again && !was_tried(finder, positions[i])) {
+      fresh[count++] = positions[i];
+      finder->trials++;
+    }
   }
-  finder->trials++;
-  mr_path_select(finder->path, position);
-  mr_status status = finder->search->trial(finder->search->context, finder->path, &seconds);
-  if (status == MR_OK) {
-    add_position(finder, position, seconds);
+  mr_status status = MR_OK;
+  if (count > 0) {
+    status = search->trial(search->context, finder->path, fresh, count, seconds);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    add_position(finder, fresh[i], seconds[i]);
   }
   return status;
 }
@@ -146,12 +158,9 @@ static mr_status refine(struct finder *finder) {
   uint32_t before = 0;
   while (status == MR_OK && before != finder->count) {
     before = finder->count;
-    uint32_t left = middle_beside(finder, false);
-    uint32_t right = middle_beside(finder, true);
-    status = try_position(finder, left);
-    if (status == MR_OK) {
-      status = try_position(finder, right);
-    }
+    uint32_t positions[MR_PATH_TRIALS] = {middle_beside(finder, false),
+                                          middle_beside(finder, true)};
+    status = try_positions(finder, positions);
   }
   return status;
 }
@@ -171,8 +180,13 @@ mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
   }
   mr_status status = MR_OK;
   uint32_t far = search->most_trials / 2 < FAR_POINTS ? search->most_trials / 2 : FAR_POINTS;
-  for (uint32_t i = 1; status == MR_OK && i <= far; i++) {
-    status = try_position(&finder, (uint32_t)((uint64_t)steps * i / far));
+  for (uint32_t i = 1; status == MR_OK && i <= far; i += MR_PATH_TRIALS) {
+    uint32_t positions[MR_PATH_TRIALS];
+    for (uint32_t k = 0; k < MR_PATH_TRIALS; k++) {
+      uint64_t point = mr_min_u64(i + k, far);
+      positions[k] = (uint32_t)(steps * point / far);
+    }
+    status = try_positions(&finder, positions);
   }
   if (status == MR_OK) {
     status = refine(&finder);

@@ -8,7 +8,8 @@
  * another, the first of the program first or last. So all blocks at one choice are points of the
  * path, and between them some blocks are a choice deeper than the others, alike. The time of a
  * step falls and then rises along the path, near enough: some points far apart are tried, then
- * points between the best and its neighbours, halving the distance each time.
+ * points between the best and its neighbours, halving the distance each time. Points are tried two
+ * at a time, on any machine: which ones does not depend on how fast answers come.
  */
 #ifndef MEMRUN_RUNTIME_CANDIDATES_H
 #define MEMRUN_RUNTIME_CANDIDATES_H
@@ -36,9 +37,12 @@ void mr_path_fini(struct mr_path *path);
 /* Takes the first `position` steps. */
 void mr_path_select(struct mr_path *path, uint32_t position);
 
-/* What a client of mr_path_search knows: the time of a step with path->selected, INFINITY where it
- * is not better than what was tried before or does not fit. */
-typedef mr_status mr_path_trial(void *context, const struct mr_path *path, double *seconds_out);
+#define MR_PATH_TRIALS 2u /* at a time */
+
+/* What a client of mr_path_search knows: the time of a step at each of so many positions, INFINITY
+ * where it is not better than what was tried before or does not fit. */
+typedef mr_status mr_path_trial(void *context, struct mr_path *path, const uint32_t *positions,
+                                uint32_t count, double *seconds_out);
 
 /* A search for the best position: the two ends of the path are known already. */
 struct mr_path_search {

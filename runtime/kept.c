@@ -209,7 +209,6 @@ static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file
   plan->problem.page_bytes = plan->layout->page_bytes;
   plan->footprint_bytes = header->footprint_bytes;
   plan->layout->footprint_bytes = header->footprint_bytes;
-  plan->layout->bound_seconds = plan->bound_seconds;
   mr_planning_sum_clones(plan);
   return MR_OK;
 }

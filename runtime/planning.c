@@ -27,6 +27,10 @@
 #define MAX_BUDGETS  32u
 #define BUDGET_OPS   6000u
 
+/* Candidates that are planned side by side at most: what each is compared with is the best before
+ * the first of them, so that the plan does not depend on which of them ends first. */
+#define MOST_AT_ONCE (2 * FINALISTS)
+
 /* One program to plan: the graph with selected[b] applied to block b. */
 struct candidate {
   const struct mr_graph *program;
@@ -36,7 +40,7 @@ struct candidate {
 };
 
 struct search {
-  struct mr_plan *plan;
+  struct mr_plan *plan; /* not changed while candidates are planned */
   struct mr_recompute_menu menu;
   struct mr_path path;
   const struct mr_graph *like; /* NULL; else search briefly, from this program */
@@ -56,21 +60,6 @@ static void candidate_fini(struct candidate *candidate) {
   *candidate = (struct candidate){0};
 }
 
-mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
-                               double **op_seconds_out) {
-  double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
-  if (op_seconds == NULL) {
-    return MR_NO_MEMORY;
-  }
-  const struct mr_machine *machine = plan->settings.machine;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    op_seconds[k] = machine != NULL ? mr_machine_op_seconds(machine, &program->ops[k])
-                                    : mr_profile_op_seconds(plan->profile, &program->ops[k]);
-  }
-  *op_seconds_out = op_seconds;
-  return MR_OK;
-}
-
 /* The pages that a plan takes, or those of the smallest budget where it does not fit; 0: no budget
  * would do. */
 static uint64_t page_count(const struct mr_program_plan *layout) {
@@ -81,22 +70,29 @@ static uint64_t page_count(const struct mr_program_plan *layout) {
   return smallest == UINT64_MAX ? 0 : smallest / layout->page_bytes;
 }
 
+/* Budgets of the ladder to be tried: so many from the one numbered `from` down. */
+struct ladder {
+  uint32_t from;
+  uint32_t budgets;
+  const bool *on_host; /* NULL: the planner chooses */
+};
+
 /* Plans with pages large enough for the device to map one by one, also where nothing fits: the
- * smallest budget is one that a plan can be made for. Tries `budgets` of the ladder from the one
- * numbered `from` down. */
-static mr_status make_layout(struct search *search, const struct candidate *candidate,
-                             uint32_t from, uint32_t budgets, struct mr_program_plan **layout_out) {
-  struct mr_plan_problem *problem = &search->plan->problem;
+ * smallest budget is one that a plan can be made for. */
+static mr_status make_layout(const struct search *search, const struct candidate *candidate,
+                             const struct ladder *ladder, struct mr_program_plan **layout_out) {
+  struct mr_plan_problem problem = search->plan->problem;
   const struct mr_program_plan *best = search->finalists[0].layout;
-  problem->program = candidate->program;
-  problem->op_seconds = candidate->op_seconds;
-  problem->search_from = from;
-  problem->search_rounds = problem->policy == MR_POLICY_SEARCHED ? budgets : 0;
-  problem->useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
-  problem->page_bytes = search->page_bytes;
+  problem.program = candidate->program;
+  problem.op_seconds = candidate->op_seconds;
+  problem.on_host = ladder->on_host;
+  problem.search_from = ladder->from;
+  problem.search_rounds = problem.policy == MR_POLICY_SEARCHED ? ladder->budgets : 0;
+  problem.useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
+  problem.page_bytes = search->page_bytes;
   for (;;) {
     struct mr_program_plan *layout = NULL;
-    mr_status status = mr_program_plan_make(problem, &layout);
+    mr_status status = mr_program_plan_make(&problem, &layout);
     if (status != MR_OK) {
       return status;
     }
@@ -105,7 +101,7 @@ static mr_status make_layout(struct search *search, const struct candidate *cand
       *layout_out = layout;
       return MR_OK;
     }
-    problem->page_bytes = 2 * layout->page_bytes;
+    problem.page_bytes = 2 * layout->page_bytes;
     mr_program_plan_destroy(layout);
   }
 }
@@ -141,34 +137,68 @@ static void add_finalist(struct search *search, struct candidate *candidate) {
   search->finalist_count++;
 }
 
-/* Plans a candidate that has its program alone, without search, and puts it among the finalists or
- * ends it. */
-static mr_status try_candidate(struct search *search, struct candidate candidate,
-                               double *seconds_out) {
-  mr_status status = mr_planning_estimate(search->plan, candidate.program, &candidate.op_seconds);
-  if (status == MR_OK) {
-    status = make_layout(search, &candidate, 0, 0, &candidate.layout);
+/* Candidates to be planned without search, and what came of them. */
+struct batch {
+  const struct search *search;
+  struct candidate candidates[MOST_AT_ONCE]; /* that have their program alone */
+  uint32_t count;
+  double seconds[MOST_AT_ONCE]; /* INFINITY: it does not fit, or is of no use */
+};
+
+static void batch_fini(struct batch *batch) {
+  for (uint32_t i = 0; i < batch->count; i++) {
+    candidate_fini(&batch->candidates[i]);
   }
-  search->tried++;
+}
+
+static mr_status plan_candidate(void *context, uint32_t index) {
+  struct batch *batch = context;
+  const struct search *search = batch->search;
+  struct candidate *candidate = &batch->candidates[index];
+  mr_status status = mr_planning_estimate(search->plan, candidate->program, &candidate->op_seconds);
+  return status == MR_OK ? make_layout(search, candidate, &(struct ladder){0}, &candidate->layout)
+                         : status;
+}
+
+/* Plans the candidates side by side and, in their order, puts each among the finalists or ends it.
+ */
+static mr_status try_batch(struct search *search, struct batch *batch) {
+  struct mr_plan *plan = search->plan;
+  batch->search = search;
+  mr_status status = mr_crew_run(plan->problem.crew, batch->count, plan_candidate, batch);
   if (status != MR_OK) {
-    candidate_fini(&candidate);
+    batch_fini(batch);
     return status;
   }
-  MR_ASSERT(candidate.layout != NULL);
-  if (candidate.program == search->plan->graph) {
-    search->plan->footprint_bytes = candidate.layout->footprint_bytes;
+  for (uint32_t i = 0; i < batch->count; i++) {
+    struct candidate *candidate = &batch->candidates[i];
+    const struct mr_program_plan *layout = candidate->layout;
+    if (candidate->program == plan->graph) {
+      plan->footprint_bytes = layout->footprint_bytes;
+    }
+    batch->seconds[i] = layout->fits ? layout->step_seconds : INFINITY;
+    mr_log(MR_LOG_DEBUG, "candidate %u: %u ops, %.4f s, %llu bytes moved", ++search->tried,
+           candidate->program->op_count, batch->seconds[i],
+           (unsigned long long)mr_program_plan_moved_bytes(layout));
+    add_finalist(search, candidate);
   }
-  *seconds_out = candidate.layout->fits ? candidate.layout->step_seconds : INFINITY;
-  mr_log(MR_LOG_DEBUG, "candidate %u: %u ops, %.4f s, %llu bytes moved", search->tried,
-         candidate.program->op_count, *seconds_out,
-         (unsigned long long)mr_program_plan_moved_bytes(candidate.layout));
-  add_finalist(search, &candidate);
   return MR_OK;
 }
 
-/* Plans the graph, with the blocks of path->selected run again unless path is NULL. */
-static mr_status try_selected(struct search *search, const struct mr_path *path,
-                              double *seconds_out) {
+/* Plans a candidate alone. */
+static mr_status try_candidate(struct search *search, struct candidate candidate,
+                               double *seconds_out) {
+  struct batch batch = {.candidates = {candidate}, .count = 1};
+  mr_status status = try_batch(search, &batch);
+  if (status == MR_OK) {
+    *seconds_out = batch.seconds[0];
+  }
+  return status;
+}
+
+/* The graph, with the blocks of path->selected run again unless path is NULL. */
+static mr_status make_selected(const struct search *search, const struct mr_path *path,
+                               struct candidate *candidate_out) {
   const struct mr_graph *graph = search->plan->graph;
   struct candidate candidate = {.program = graph};
   struct mr_graph *deferred = NULL;
@@ -188,12 +218,21 @@ static mr_status try_selected(struct search *search, const struct mr_path *path,
     mr_graph_destroy(candidate.rewritten);
     candidate = (struct candidate){.program = deferred, .rewritten = deferred};
   }
-  return try_candidate(search, candidate, seconds_out);
+  *candidate_out = candidate;
+  return MR_OK;
+}
+
+/* Plans the graph, with the blocks of path->selected run again unless path is NULL. */
+static mr_status try_selected(struct search *search, const struct mr_path *path,
+                              double *seconds_out) {
+  struct candidate candidate;
+  mr_status status = make_selected(search, path, &candidate);
+  return status == MR_OK ? try_candidate(search, candidate, seconds_out) : status;
 }
 
 /* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
-static mr_status go_down(struct search *search, const struct candidate *candidate, uint32_t budgets,
-                         struct mr_program_plan **layout_out) {
+static mr_status go_down(const struct search *search, const struct candidate *candidate,
+                         uint32_t budgets, struct mr_program_plan **layout_out) {
   const struct mr_program_plan *layout = candidate->layout;
   bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
   if (on_host == NULL) {
@@ -204,9 +243,9 @@ static mr_status go_down(struct search *search, const struct candidate *candidat
       on_host[layout->instances[i].tensor] = true;
     }
   }
-  search->plan->problem.on_host = on_host;
-  mr_status status = make_layout(search, candidate, 1, budgets, layout_out);
-  search->plan->problem.on_host = NULL;
+  mr_status status =
+      make_layout(search, candidate,
+                  &(struct ladder){.from = 1, .budgets = budgets, .on_host = on_host}, layout_out);
   free(on_host);
   return status;
 }
@@ -238,6 +277,42 @@ static bool settled(const struct search *search) {
   return best->layout->fits && (any_will_do || nothing_to_gain);
 }
 
+/* A turn of the finalists: with search, then down the ladder. */
+struct turn {
+  const struct search *search;
+  uint32_t budgets; /* of the ladder below the highest; 0: that one, with search */
+  struct mr_program_plan *layouts[FINALISTS];
+};
+
+static mr_status plan_finalist(void *context, uint32_t index) {
+  struct turn *turn = context;
+  const struct candidate *candidate = &turn->search->finalists[index];
+  if (!candidate->layout->fits) {
+    return MR_OK;
+  }
+  return turn->budgets == 0
+             ? make_layout(turn->search, candidate, &(struct ladder){.budgets = 1},
+                           &turn->layouts[index])
+             : go_down(turn->search, candidate, turn->budgets, &turn->layouts[index]);
+}
+
+/* Plans the first finalists side by side; the best is the first then. */
+static mr_status take_turn(struct search *search, uint32_t count, uint32_t budgets) {
+  struct turn turn = {.search = search, .budgets = budgets};
+  if (settled(search)) {
+    return MR_OK;
+  }
+  mr_status status = mr_crew_run(search->plan->problem.crew, count, plan_finalist, &turn);
+  for (uint32_t i = 0; i < count; i++) {
+    if (status == MR_OK && turn.layouts[i] != NULL) {
+      take_layout(search, i, turn.layouts[i]);
+    } else {
+      mr_program_plan_destroy(turn.layouts[i]);
+    }
+  }
+  return status;
+}
+
 /* Plans the finalists with search, then takes them down the ladder; the best is the first then. */
 static mr_status search_finalists(struct search *search) {
   bool brief = search->like != NULL;
@@ -245,29 +320,38 @@ static mr_status search_finalists(struct search *search) {
   uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count;
   uint32_t budgets = is_long || brief ? 0 : (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
   uint32_t count = is_long || brief ? 1 : search->finalist_count;
-  mr_status status = MR_OK;
-  for (uint32_t turn = 0; turn < 2 && status == MR_OK; turn++) {
-    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-      const struct candidate *candidate = &search->finalists[i];
-      struct mr_program_plan *layout = NULL;
-      if (!candidate->layout->fits || settled(search) || (turn > 0 && budgets == 0)) break;
-      status = turn == 0 ? make_layout(search, candidate, 0, 1, &layout)
-                         : go_down(search, candidate, budgets, &layout);
-      if (status == MR_OK) {
-        take_layout(search, i, layout);
-      }
-    }
-  }
-  return status;
+  mr_status status = take_turn(search, count, 0);
+  return status == MR_OK && budgets > 0 ? take_turn(search, count, budgets) : status;
 }
 
-/* Tries a selection unless its ops alone already take longer than the best plan's whole step. */
-static mr_status try_position(void *context, const struct mr_path *path, double *seconds_out) {
+/* Tries selections but those whose ops alone already take longer than the best plan's whole step.
+ */
+static mr_status try_positions(void *context, struct mr_path *path, const uint32_t *positions,
+                               uint32_t count, double *seconds_out) {
   struct search *search = context;
   const struct mr_program_plan *best = search->finalists[0].layout;
-  bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
-  *seconds_out = INFINITY;
-  return hopeless || settled(search) ? MR_OK : try_selected(search, path, seconds_out);
+  struct batch batch = {0};
+  uint32_t numbers[MR_PATH_TRIALS]; /* of the positions that are in the batch */
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    mr_path_select(path, positions[i]);
+    seconds_out[i] = INFINITY;
+    bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
+    if (hopeless || settled(search)) continue;
+    status = make_selected(search, path, &batch.candidates[batch.count]);
+    if (status == MR_OK) {
+      numbers[batch.count++] = i;
+    }
+  }
+  if (status != MR_OK) {
+    batch_fini(&batch);
+    return status;
+  }
+  status = try_batch(search, &batch);
+  for (uint32_t i = 0; status == MR_OK && i < batch.count; i++) {
+    seconds_out[numbers[i]] = batch.seconds[i];
+  }
+  return status;
 }
 
 /*
@@ -281,7 +365,7 @@ static mr_status try_path(struct search *search, double first_seconds) {
   if (search->like != NULL) {
     most = MIN_CANDIDATES;
   }
-  struct mr_path_search along = {.trial = try_position,
+  struct mr_path_search along = {.trial = try_positions,
                                  .context = search,
                                  .most_trials = most,
                                  .first_seconds = first_seconds,
@@ -318,21 +402,6 @@ static mr_status open_menu(struct search *search) {
   return mr_path_init(&search->path, &search->menu, false);
 }
 
-/* Plans the programs, which are handed over. */
-static mr_status try_programs(struct search *search, struct mr_graph **programs, uint32_t count) {
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; i < count; i++) {
-    struct candidate candidate = {.program = programs[i], .rewritten = programs[i]};
-    double seconds = 0;
-    if (status == MR_OK && programs[i] != NULL) {
-      status = try_candidate(search, candidate, &seconds);
-    } else {
-      mr_graph_destroy(programs[i]);
-    }
-  }
-  return status;
-}
-
 /* Updates that a layout has on the queue of the host. */
 static uint32_t updates_beside(const struct candidate *candidate) {
   const struct mr_program_plan *layout = candidate->layout;
@@ -344,26 +413,36 @@ static uint32_t updates_beside(const struct candidate *candidate) {
   return count;
 }
 
+/* Adds the program with all updates deferred into the next step but the last `staying`, where there
+ * are any others. */
+static mr_status add_deferred(struct batch *batch, const struct mr_graph *program,
+                              uint32_t staying) {
+  struct mr_graph *deferred = NULL;
+  mr_status status = mr_graph_defer(program, staying, &deferred);
+  if (status == MR_OK && deferred != NULL) {
+    batch->candidates[batch->count++] =
+        (struct candidate){.program = deferred, .rewritten = deferred};
+  }
+  return status;
+}
+
 /* The finalists again, with their updates deferred into the next step: all, and all but those that
  * the host runs beside the device. */
 static mr_status defer_finalists(struct search *search) {
-  struct mr_graph *programs[2 * FINALISTS] = {NULL};
-  uint32_t count = 0;
+  struct batch batch = {0};
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < search->finalist_count; i++) {
     const struct candidate *finalist = &search->finalists[i];
     uint32_t staying = updates_beside(finalist);
-    status = mr_graph_defer(finalist->program, 0, &programs[count++]);
+    status = add_deferred(&batch, finalist->program, 0);
     if (status == MR_OK && staying > 0) {
-      status = mr_graph_defer(finalist->program, staying, &programs[count++]);
+      status = add_deferred(&batch, finalist->program, staying);
     }
   }
   if (status == MR_OK) {
-    return try_programs(search, programs, count);
+    return try_batch(search, &batch);
   }
-  for (uint32_t i = 0; i < count; i++) {
-    mr_graph_destroy(programs[i]);
-  }
+  batch_fini(&batch);
   return status;
 }
 
@@ -451,22 +530,6 @@ static mr_status try_candidates(struct search *search) {
   return wants_deferred(search) ? defer_finalists(search) : MR_OK;
 }
 
-void mr_planning_sum_clones(struct mr_plan *plan) {
-  const struct mr_graph *program = plan->problem.program;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    const struct mr_op *op = &program->ops[k];
-    plan->deferred_op_count += op->deferred;
-    if (op->clone_of == MR_NO_OP) {
-      continue;
-    }
-    plan->recomputed_op_count++;
-    plan->recomputed_seconds += plan->op_seconds[k];
-    for (uint32_t i = 0; i < op->output_count; i++) {
-      plan->recomputed_bytes += program->tensors[op->outputs[i]].bytes;
-    }
-  }
-}
-
 /* Hands the best candidate to the plan. */
 static void keep_best(struct search *search) {
   struct mr_plan *plan = search->plan;
@@ -477,8 +540,6 @@ static void keep_best(struct search *search) {
   plan->problem.program = best->program;
   plan->problem.op_seconds = best->op_seconds;
   plan->problem.page_bytes = best->layout->page_bytes;
-  plan->problem.useful_seconds = 0;
-  plan->problem.search_from = 0;
   mr_planning_sum_clones(plan);
   *best = (struct candidate){0};
 }
@@ -494,6 +555,11 @@ static void take_pages(struct search *search) {
 
 static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   struct search search = {.plan = plan, .like = like};
+  struct mr_crew crew;
+  if (plan->problem.crew == NULL) {
+    mr_crew_init(&crew, plan->settings.threads);
+    plan->problem.crew = &crew;
+  }
   take_pages(&search);
   double start = mr_clock_seconds();
   mr_status status = mr_planning_find_bound(plan);
@@ -511,6 +577,7 @@ static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   }
   mr_path_fini(&search.path);
   mr_recompute_menu_fini(&search.menu);
+  plan->problem.crew = NULL;
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
   return status;
 }

@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The programs that a plan may be of: the client's graph, with ops that run twice, with updates
- * that run in the next step; and the bound that holds for all of them. */
+ * that run in the next step; what their ops take, and the bound that holds for all of them. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
+
+mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
+                               double **op_seconds_out) {
+  double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
+  if (op_seconds == NULL) {
+    return MR_NO_MEMORY;
+  }
+  const struct mr_machine *machine = plan->settings.machine;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    op_seconds[k] = machine != NULL ? mr_machine_op_seconds(machine, &program->ops[k])
+                                    : mr_profile_op_seconds(plan->profile, &program->ops[k]);
+  }
+  *op_seconds_out = op_seconds;
+  return MR_OK;
+}
 
 mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
                               uint32_t again_count, const struct mr_deferral *deferral,
@@ -55,4 +70,20 @@ mr_status mr_planning_find_bound(struct mr_plan *plan) {
   }
   mr_graph_destroy(deferred);
   return status;
+}
+
+void mr_planning_sum_clones(struct mr_plan *plan) {
+  const struct mr_graph *program = plan->problem.program;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    plan->deferred_op_count += op->deferred;
+    if (op->clone_of == MR_NO_OP) {
+      continue;
+    }
+    plan->recomputed_op_count++;
+    plan->recomputed_seconds += plan->op_seconds[k];
+    for (uint32_t i = 0; i < op->output_count; i++) {
+      plan->recomputed_bytes += program->tensors[op->outputs[i]].bytes;
+    }
+  }
 }

@@ -286,7 +286,6 @@ struct asking {
   uint64_t more_bytes;
   double faster_factor;
   struct mr_interview *interview;
-  mr_status status[MOST_QUESTIONS];
 };
 
 static mr_status ask_of_decision(const struct asking *asking, uint32_t question) {
@@ -301,28 +300,31 @@ static mr_status ask_of_decision(const struct asking *asking, uint32_t question)
                : ask_without(asking->plan, decision, &interview->without[index]);
 }
 
-static void ask_one(void *context, uint32_t question, uint32_t thread) {
-  (void)thread;
-  struct asking *asking = context;
+static mr_status ask_one(void *context, uint32_t question) {
+  const struct asking *asking = context;
   struct mr_interview *interview = asking->interview;
-  mr_status *status = &asking->status[question];
   if (question < FIRST_FASTER) {
-    *status = ask_smallest(asking->plan, &interview->smallest_device_bytes);
-  } else if (question < FIRST_MORE) {
-    mr_link link = (mr_link)(question - FIRST_FASTER);
-    *status = ask_faster(asking->plan, link, asking->faster_factor, &interview->faster[link]);
-  } else if (question < FIRST_WITHOUT) {
-    mr_tier tier = (mr_tier)(question - FIRST_MORE);
-    *status = ask_more(asking->plan, tier, asking->more_bytes, &interview->more[tier]);
-  } else {
-    *status = ask_of_decision(asking, question);
+    return ask_smallest(asking->plan, &interview->smallest_device_bytes);
   }
+  if (question < FIRST_MORE) {
+    mr_link link = (mr_link)(question - FIRST_FASTER);
+    return ask_faster(asking->plan, link, asking->faster_factor, &interview->faster[link]);
+  }
+  if (question < FIRST_WITHOUT) {
+    mr_tier tier = (mr_tier)(question - FIRST_MORE);
+    return ask_more(asking->plan, tier, asking->more_bytes, &interview->more[tier]);
+  }
+  return ask_of_decision(asking, question);
 }
 
 mr_status mr_whatif_ask(const struct mr_plan *plan, uint64_t more_bytes, double faster_factor,
                         struct mr_interview *interview_out) {
   struct mr_interview interview = {.smallest_device_bytes = UINT64_MAX};
-  struct asking asking = {.plan = plan,
+  struct mr_crew crew;
+  mr_crew_init(&crew, plan->settings.threads);
+  struct mr_plan lent = *plan; /* with the crew, which every question's problem takes from it */
+  lent.problem.crew = &crew;
+  struct asking asking = {.plan = &lent,
                           .more_bytes = more_bytes,
                           .faster_factor = faster_factor,
                           .interview = &interview};
@@ -331,17 +333,8 @@ mr_status mr_whatif_ask(const struct mr_plan *plan, uint64_t more_bytes, double 
     status = mr_explain_decisions(&plan->problem, plan->layout, MR_MOST_DECISIONS,
                                   interview.decisions, &interview.decision_count);
   }
-  struct mr_team *team = NULL;
   if (status == MR_OK) {
-    status = mr_team_create(plan->settings.threads, &team);
-  }
-  if (status != MR_OK) {
-    return status;
-  }
-  mr_team_run(team, MOST_QUESTIONS, ask_one, &asking);
-  mr_team_destroy(team);
-  for (uint32_t i = 0; status == MR_OK && i < MOST_QUESTIONS; i++) {
-    status = asking.status[i];
+    status = mr_crew_run(&crew, MOST_QUESTIONS, ask_one, &asking);
   }
   if (status == MR_OK) {
     *interview_out = interview;

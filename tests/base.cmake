@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(base)
 memrun_unit_test(counter)
+memrun_unit_test(crew)
+target_link_options(test_unit_crew PRIVATE -Wl,--wrap=pthread_create)
 memrun_unit_test(trace)

@@ -6,6 +6,10 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "runtime/planning.h"
 #include "runtime/whatif.h"
@@ -99,10 +103,81 @@ static void questions_defer_where_the_plan_had_to(void **state) {
   mr_graph_destroy(graph);
 }
 
+/* Layers that may be computed again and updates that may be deferred, so that there are candidates
+ * of every kind. */
+static struct mr_graph *make_layers(uint32_t layers) {
+  const uint32_t per_layer = 8;
+  struct mr_graph *graph = plan_training_graph(layers, per_layer, 256 * MR_KIB, MR_MIB);
+  uint32_t forward = layers * per_layer;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    struct mr_op *op = &graph->ops[k];
+    op->memory_bytes = (1 + k % 3) * MR_MIB;
+    if (k < forward) {
+      op->flags |= MR_OP_REPEATABLE;
+      op->block = k / per_layer;
+    } else {
+      op->flags |= MR_OP_TRAIN_ONLY | (k >= 2 * forward ? MR_OP_DEFERRABLE : 0);
+    }
+  }
+  return graph;
+}
+
+/* Plans on so many threads and returns what is saved of it. */
+static char *plan_text(const struct mr_graph *graph, uint32_t threads, long *bytes_out) {
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  char path[64];
+  snprintf(path, sizeof path, "/var/tmp/memrun-planning-%ld.plan", (long)getpid());
+  mr_options_init(&options);
+  options.profile_path = SHED_PROFILE;
+  options.device_bytes = 24 * MR_MIB;
+  options.host_bytes = 40 * MR_MIB;
+  options.threads = threads;
+  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+  assert_true(plan->layout->fits && mr_program_plan_moved_bytes(plan->layout) > 0);
+  assert_null(plan->problem.crew);
+  assert_int_equal(mr_plan_save(plan, path), MR_OK);
+  mr_plan_destroy(plan);
+
+  FILE *file = fopen(path, "re");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, 0, SEEK_END), 0);
+  *bytes_out = ftell(file);
+  rewind(file);
+  char *text = malloc((size_t)*bytes_out);
+  assert_non_null(text);
+  assert_int_equal(fread(text, 1, (size_t)*bytes_out, file), *bytes_out);
+  fclose(file);
+  unlink(path);
+  return text;
+}
+
+/* A short program is planned for several machines, a long one for that at hand. */
+static void threads_do_not_change_the_plan(void **state) {
+  (void)state;
+  static const uint32_t layers[] = {5, 12};
+  static const uint32_t threads[] = {2, 3, 8, 64};
+  for (uint32_t i = 0; i < MR_COUNT_OF(layers); i++) {
+    struct mr_graph *graph = make_layers(layers[i]);
+    long one_bytes = 0;
+    char *one = plan_text(graph, 1, &one_bytes);
+    for (uint32_t k = 0; k < MR_COUNT_OF(threads); k++) {
+      long bytes = 0;
+      char *text = plan_text(graph, threads[k], &bytes);
+      assert_int_equal(bytes, one_bytes);
+      assert_memory_equal(text, one, (size_t)bytes);
+      free(text);
+    }
+    free(one);
+    mr_graph_destroy(graph);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_are_deferred_where_only_that_fits),
       cmocka_unit_test(questions_defer_where_the_plan_had_to),
+      cmocka_unit_test(threads_do_not_change_the_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
