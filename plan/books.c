@@ -49,10 +49,28 @@ static void add_to_node(struct mr_books *books, uint32_t node, int64_t pages) {
   }
 }
 
-static void refresh_above(struct mr_books *books, uint32_t node) {
-  for (node /= 2; node > 0; node /= 2) {
-    uint32_t left = 2 * node;
-    books->most[node] = larger(books->most[left], books->most[left + 1]) + books->added[node];
+/* Looks at the two nodes below again; false where that changes nothing. */
+static bool refresh(struct mr_books *books, uint32_t node) {
+  const int64_t *below = &books->most[2 * (size_t)node];
+  int64_t most = larger(below[0], below[1]) + books->added[node];
+  bool changed = most != books->most[node];
+  books->most[node] = most;
+  return changed;
+}
+
+/* Both ends of a changed range climb to where they meet; from there on to where nothing changes. */
+static void refresh_above(struct mr_books *books, uint32_t left, uint32_t right) {
+  while (left != right) {
+    left /= 2;
+    right /= 2;
+    (void)refresh(books, left);
+    if (left != right) {
+      (void)refresh(books, right);
+    }
+  }
+  uint32_t node = left / 2;
+  while (node > 0 && refresh(books, node)) {
+    node /= 2;
   }
 }
 
@@ -71,8 +89,7 @@ static void add_inside(struct mr_books *books, uint32_t from, uint32_t to, int64
       add_to_node(books, --right, pages);
     }
   }
-  refresh_above(books, from + books->leaves);
-  refresh_above(books, to - 1 + books->leaves);
+  refresh_above(books, from + books->leaves, to - 1 + books->leaves);
 }
 
 /* Both ends climb to where they meet, each taking in the neighbours that lie between them. */

@@ -91,13 +91,11 @@ static double decision_cost(const struct chooser *chooser, uint32_t index, uint8
     return LEAST_COST;
   }
   double cost = mr_draft_tensor_price(draft, index, decision, chooser->price) - kept_price;
-  uint64_t bytes = draft->program->tensors[gap->tensor].bytes;
+  const double *seconds = draft->move_seconds[gap->tensor];
   bool host = decision == MR_DECISION_HOST;
-  double move = mr_draft_move_seconds(draft->problem,
-                                      host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ, bytes);
+  double move = seconds[host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ];
   if (gap->after_writes) {
-    move += mr_draft_move_seconds(draft->problem,
-                                  host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE, bytes);
+    move += seconds[host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE];
   }
   double stall = move - idle_seconds(draft, gap);
   return (cost > 0 ? cost : 0) + (stall > 0 ? STALL_PRICE * stall : 0) + LEAST_COST;
@@ -111,8 +109,9 @@ static double relief(const struct chooser *chooser, const struct mr_draft_gap *g
   return mr_min_double(most, (double)sum.pages);
 }
 
-/* Values what a gap has to offer by the relief that was measured last; worth 0: nothing. */
-static struct offer price_gap(const struct chooser *chooser, uint32_t index) {
+/* Values what a gap has to offer by the relief that was measured last; worth 0: nothing.
+ * *kept_price: of its tensor as decided; filled in where it is below 0. */
+static struct offer price_gap(const struct chooser *chooser, uint32_t index, double *kept_price) {
   const struct mr_draft *draft = chooser->draft;
   const struct mr_draft_gap *gap = &draft->gaps[index];
   struct offer offer = {.gap = index, .stamp = chooser->stamps[index]};
@@ -121,12 +120,14 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index) {
     return offer;
   }
   static const uint8_t decisions[] = {MR_DECISION_HOST, MR_DECISION_NVME};
-  double kept_price = mr_draft_tensor_price(draft, index, MR_DECISION_KEEP, chooser->price);
+  if (*kept_price < 0) {
+    *kept_price = mr_draft_tensor_price(draft, index, MR_DECISION_KEEP, chooser->price);
+  }
   for (uint32_t i = 0; i < MR_COUNT_OF(decisions); i++) {
     uint8_t decision = decisions[i];
     mr_tier tier = decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
     if (draft->problem->budget_bytes[tier] == 0 || chooser->full[index][decision]) continue;
-    double worth = gain / decision_cost(chooser, index, decision, kept_price);
+    double worth = gain / decision_cost(chooser, index, decision, *kept_price);
     if (worth > offer.worth) {
       offer.worth = worth;
       offer.decision = decision;
@@ -136,11 +137,11 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index) {
 }
 
 /* Values what a gap has to offer now. */
-static struct offer value_gap(struct chooser *chooser, uint32_t index) {
+static struct offer value_gap(struct chooser *chooser, uint32_t index, double *kept_price) {
   const struct mr_draft_gap *gap = &chooser->draft->gaps[index];
   bool can = gap->decision == MR_DECISION_KEEP && mr_draft_can_evict(chooser->draft, gap);
   chooser->relief[index] = can ? relief(chooser, gap) : 0;
-  return price_gap(chooser, index);
+  return price_gap(chooser, index, kept_price);
 }
 
 static bool before(const struct offer *a, const struct offer *b) {
@@ -185,10 +186,15 @@ static void pop(struct chooser *chooser) {
 /* Values all gaps under the present prices. Relief only goes down while gaps leave: measured once,
  * it is measured again where an offer comes first. */
 static void value_all(struct chooser *chooser) {
+  const struct mr_draft_gap *gaps = chooser->draft->gaps;
   set_prices(chooser);
   chooser->heap_count = 0;
+  double kept_price = -1;
   for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
-    struct offer offer = chooser->relief[i] < 0 ? value_gap(chooser, i) : price_gap(chooser, i);
+    bool begins = i == 0 || gaps[i].tensor != gaps[i - 1].tensor;
+    kept_price = begins ? -1 : kept_price;
+    struct offer offer = chooser->relief[i] < 0 ? value_gap(chooser, i, &kept_price)
+                                                : price_gap(chooser, i, &kept_price);
     if (offer.worth > 0) {
       chooser->heap[chooser->heap_count++] = offer;
     }
@@ -201,9 +207,10 @@ static void value_all(struct chooser *chooser) {
 /* Values the gaps of one tensor anew, whose prices depend on each other. */
 static mr_status value_tensor(struct chooser *chooser, mr_tensor_id tensor) {
   const uint32_t *first = chooser->draft->first_gap;
+  double kept_price = -1;
   for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
     chooser->stamps[i]++;
-    struct offer offer = value_gap(chooser, i);
+    struct offer offer = value_gap(chooser, i, &kept_price);
     mr_status status = offer.worth > 0 ? push(chooser, &offer) : MR_OK;
     if (status != MR_OK) {
       return status;
@@ -221,7 +228,8 @@ static bool best_offer(struct chooser *chooser, struct offer *offer_out) {
     struct offer offer = chooser->heap[0];
     bool is_void = offer.stamp != chooser->stamps[offer.gap];
     if (!is_void) {
-      offer = value_gap(chooser, offer.gap);
+      double kept_price = -1;
+      offer = value_gap(chooser, offer.gap, &kept_price);
     }
     if (is_void || !(offer.worth > 0)) {
       pop(chooser);

@@ -40,8 +40,9 @@ struct colouring {
   uint32_t run_count;
   uint32_t run_capacity;
   uint32_t page_count;
-  uint32_t *by_first; /* line items by first op */
-  uint32_t *by_last;  /* all items by the op after which their pages are free */
+  uint64_t most_pages; /* a colouring that needs more is given up */
+  uint32_t *by_first;  /* line items by first op */
+  uint32_t *by_last;   /* all items by the op after which their pages are free */
 };
 
 static mr_status add_pages(struct colouring *c, uint32_t *numbers, uint32_t count,
@@ -288,7 +289,7 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
                              const uint32_t *last_ends) {
   uint32_t next = 0;
   uint32_t freed = 0;
-  for (uint32_t k = 0; k < c->op_count; k++) {
+  for (uint32_t k = 0; k < c->op_count && c->page_count <= c->most_pages; k++) {
     for (; k > 0 && freed < last_ends[k - 1]; freed++) {
       const struct mr_colour_item *item = &c->items[c->by_last[freed]];
       bool again =
@@ -310,31 +311,26 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
 }
 
 /* Colours with the circle cut before op 0. */
-static mr_status colour_cut(const struct mr_colour_item *items, uint32_t item_count,
-                            uint32_t op_count, uint32_t *pages, uint64_t *page_count_out) {
-  struct colouring c = {.items = items, .pages = pages, .op_count = op_count};
-  uint32_t *first_starts = mr_allocate(op_count + 1ull, sizeof *first_starts);
-  uint32_t *last_starts = mr_allocate(op_count + 1ull, sizeof *last_starts);
-  c.by_first = mr_allocate(item_count, sizeof *c.by_first);
-  c.by_last = mr_allocate(item_count, sizeof *c.by_last);
+static mr_status colour_cut(struct colouring *c, uint32_t item_count) {
+  uint32_t *first_starts = mr_allocate(c->op_count + 1ull, sizeof *first_starts);
+  uint32_t *last_starts = mr_allocate(c->op_count + 1ull, sizeof *last_starts);
+  c->by_first = mr_allocate(item_count, sizeof *c->by_first);
+  c->by_last = mr_allocate(item_count, sizeof *c->by_last);
   mr_status status = MR_NO_MEMORY;
-  if (first_starts != NULL && last_starts != NULL && c.by_first != NULL && c.by_last != NULL) {
-    sort_items(&c, item_count, first_starts, last_starts);
-    status = colour_wrapping(&c, item_count);
+  if (first_starts != NULL && last_starts != NULL && c->by_first != NULL && c->by_last != NULL) {
+    sort_items(c, item_count, first_starts, last_starts);
+    status = colour_wrapping(c, item_count);
   }
   if (status == MR_OK) {
     /* Sorting moved each start to the end of its op. */
-    status = colour_line(&c, first_starts, last_starts);
-  }
-  if (status == MR_OK) {
-    *page_count_out = c.page_count;
+    status = colour_line(c, first_starts, last_starts);
   }
   free(first_starts);
   free(last_starts);
-  free(c.by_first);
-  free(c.by_last);
-  free(c.wanted_at);
-  free(c.runs);
+  free(c->by_first);
+  free(c->by_last);
+  free(c->wanted_at);
+  free(c->runs);
   return status;
 }
 
@@ -383,16 +379,21 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   for (uint32_t i = 0; i < cuts && status == MR_OK && best > mr_max_u64(peak, page_limit); i++) {
     uint32_t sixteenth = i * CUT_STRIDE % CUTS;
     uint32_t cut = (uint32_t)((uint64_t)op_count * sixteenth / CUTS);
+    struct colouring c = {
+        .items = turned, .pages = pages, .op_count = op_count, .most_pages = best};
     turn_items(items, item_count, op_count, cut, turned);
-    status = colour_cut(turned, item_count, op_count, pages, &last);
+    status = colour_cut(&c, item_count);
+    last = c.page_count;
     if (last < best) {
       best = last;
       best_cut = cut;
     }
   }
   if (status == MR_OK && last > best) {
+    struct colouring c = {
+        .items = turned, .pages = pages, .op_count = op_count, .most_pages = best};
     turn_items(items, item_count, op_count, best_cut, turned);
-    status = colour_cut(turned, item_count, op_count, pages, &last);
+    status = colour_cut(&c, item_count);
   }
   free(turned);
   if (status == MR_OK) {

@@ -238,7 +238,10 @@ static mr_status allocate(struct mr_draft *draft) {
   draft->pages = mr_allocate(places, sizeof *draft->pages);
   draft->small_offsets = mr_allocate(places, sizeof *draft->small_offsets);
   draft->clock = mr_allocate(draft->op_count + 1ull, sizeof *draft->clock);
-  if (draft->pages == NULL || draft->small_offsets == NULL || draft->clock == NULL) {
+  draft->part = mr_allocate(draft->op_count, sizeof *draft->part);
+  draft->move_seconds = mr_allocate(graph->tensor_count, sizeof *draft->move_seconds);
+  if (draft->pages == NULL || draft->small_offsets == NULL || draft->clock == NULL ||
+      draft->part == NULL || draft->move_seconds == NULL) {
     return MR_NO_MEMORY;
   }
   mr_status status = mr_books_init(&draft->usage, draft->op_count);
@@ -254,9 +257,17 @@ void mr_draft_set_limits(struct mr_draft *draft) {
   draft->nvme_limit_units = limit_in(budget[MR_TIER_NVME], 0, problem->extent_unit_bytes);
 }
 
-static void start_clock(struct mr_draft *draft) {
+/* What ops and moves take, and which part of the step ops are in. */
+static void fill_tables(struct mr_draft *draft) {
   for (uint32_t k = 0; k < draft->op_count; k++) {
     draft->clock[k + 1] = draft->clock[k] + mr_draft_op_seconds(draft, k);
+    draft->part[k] = (uint8_t)((uint64_t)k * MR_DRAFT_PARTS / draft->op_count);
+  }
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
+      draft->move_seconds[t][l] =
+          mr_draft_move_seconds(draft->problem, l, draft->program->tensors[t].bytes);
+    }
   }
 }
 
@@ -281,7 +292,7 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
   }
   status = mr_draft_place(draft);
   if (status == MR_OK) {
-    start_clock(draft);
+    fill_tables(draft);
     status = make_gaps(draft);
   }
   if (status == MR_OK) {
@@ -311,6 +322,8 @@ void mr_draft_fini(struct mr_draft *draft) {
   mr_books_fini(&draft->usage);
   mr_books_fini(&draft->host_usage);
   free(draft->clock);
+  free(draft->part);
+  free(draft->move_seconds);
   free(draft->gaps);
   free(draft->first_gap);
   *draft = (struct mr_draft){0};
@@ -431,10 +444,10 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
     if (!gap->final) {
-      draft->link_seconds[in] += sign * mr_draft_move_seconds(draft->problem, in, bytes);
+      draft->link_seconds[in] += sign * draft->move_seconds[tensor][in];
     }
     if (gap->written) {
-      draft->link_seconds[out] += sign * mr_draft_move_seconds(draft->problem, out, bytes);
+      draft->link_seconds[out] += sign * draft->move_seconds[tensor][out];
     }
   }
   int64_t pages = sign * (int64_t)draft->pages[tensor];
@@ -454,7 +467,7 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
 double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
                              const double *price) {
   mr_tensor_id tensor = draft->gaps[index].tensor;
-  uint64_t bytes = draft->program->tensors[tensor].bytes;
+  const double *seconds = draft->move_seconds[tensor];
   uint32_t end = draft->first_gap[tensor + 1];
   uint8_t home = end - 1 == index ? decision : draft->gaps[end - 1].decision;
   bool valid[MR_DECISION_NVME + 1] = {false};
@@ -472,12 +485,12 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
     mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
     if (!gap->final) {
-      sum += price[in] * (1 + draft->scarcity[in][mr_draft_part(draft, gap->before_op)]) *
-             mr_draft_move_seconds(draft->problem, in, bytes);
+      sum +=
+          price[in] * (1 + draft->scarcity[in][mr_draft_part(draft, gap->before_op)]) * seconds[in];
     }
     if (!valid[chosen] && !gap->made_below) {
       sum += price[out] * (1 + draft->scarcity[out][mr_draft_part(draft, gap->after_op)]) *
-             mr_draft_move_seconds(draft->problem, out, bytes);
+             seconds[out];
     }
     valid[chosen] = true;
     valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;

@@ -72,8 +72,10 @@ struct mr_draft {
   uint64_t *pages;         /* for each tensor, then for each op's scratch; 0: small or none */
   struct mr_draft_gap *gaps;
   uint32_t gap_count;
-  uint32_t *first_gap; /* tensor_count + 1 */
-  double *clock;       /* op_count + 1: compute seconds before each op */
+  uint32_t *first_gap;                   /* tensor_count + 1 */
+  double *clock;                         /* op_count + 1: compute seconds before each op */
+  uint8_t *part;                         /* of the step that each op is in */
+  double (*move_seconds)[MR_LINK_COUNT]; /* for each tensor */
 
   uint64_t limit_pages;      /* of the device, without the small arena */
   uint64_t host_limit_pages; /* without what ops on the host are handed */
@@ -97,9 +99,9 @@ struct mr_draft {
   double busy_seconds[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* of each link in each part, by it too */
 };
 
-/* The part of the step that an op, unrolled, is in; the first op of a part. */
+/* The part of the step that an op, unrolled below two steps, is in; the first op of a part. */
 static inline uint32_t mr_draft_part(const struct mr_draft *draft, uint32_t op) {
-  return (uint32_t)((uint64_t)(op % draft->op_count) * MR_DRAFT_PARTS / draft->op_count);
+  return draft->part[op < draft->op_count ? op : op - draft->op_count];
 }
 
 static inline uint32_t mr_draft_part_start(const struct mr_draft *draft, uint32_t part) {
