@@ -239,9 +239,10 @@ static mr_status allocate(struct mr_draft *draft) {
   draft->small_offsets = mr_allocate(places, sizeof *draft->small_offsets);
   draft->clock = mr_allocate(draft->op_count + 1ull, sizeof *draft->clock);
   draft->part = mr_allocate(draft->op_count, sizeof *draft->part);
+  draft->leaving = mr_allocate(graph->tensor_count, sizeof *draft->leaving);
   draft->move_seconds = mr_allocate(graph->tensor_count, sizeof *draft->move_seconds);
   if (draft->pages == NULL || draft->small_offsets == NULL || draft->clock == NULL ||
-      draft->part == NULL || draft->move_seconds == NULL) {
+      draft->part == NULL || draft->move_seconds == NULL || draft->leaving == NULL) {
     return MR_NO_MEMORY;
   }
   mr_status status = mr_books_init(&draft->usage, draft->op_count);
@@ -323,6 +324,7 @@ void mr_draft_fini(struct mr_draft *draft) {
   mr_books_fini(&draft->host_usage);
   free(draft->clock);
   free(draft->part);
+  free(draft->leaving);
   free(draft->move_seconds);
   free(draft->gaps);
   free(draft->first_gap);
@@ -331,7 +333,8 @@ void mr_draft_fini(struct mr_draft *draft) {
 
 mr_status mr_draft_saved_init(struct mr_draft_saved *saved, const struct mr_draft *draft) {
   saved->gaps = mr_allocate(draft->gap_count, sizeof *saved->gaps);
-  mr_status status = saved->gaps == NULL ? MR_NO_MEMORY : MR_OK;
+  saved->leaving = mr_allocate(draft->program->tensor_count, sizeof *saved->leaving);
+  mr_status status = saved->gaps == NULL || saved->leaving == NULL ? MR_NO_MEMORY : MR_OK;
   if (status == MR_OK) {
     status = mr_books_init(&saved->usage, draft->op_count);
   }
@@ -346,6 +349,7 @@ mr_status mr_draft_saved_init(struct mr_draft_saved *saved, const struct mr_draf
 
 void mr_draft_saved_fini(struct mr_draft_saved *saved) {
   free(saved->gaps);
+  free(saved->leaving);
   mr_books_fini(&saved->usage);
   mr_books_fini(&saved->host_usage);
   *saved = (struct mr_draft_saved){0};
@@ -353,6 +357,7 @@ void mr_draft_saved_fini(struct mr_draft_saved *saved) {
 
 void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
   memcpy(saved->gaps, draft->gaps, draft->gap_count * sizeof *saved->gaps);
+  memcpy(saved->leaving, draft->leaving, draft->program->tensor_count * sizeof *saved->leaving);
   mr_books_copy(&saved->usage, &draft->usage);
   mr_books_copy(&saved->host_usage, &draft->host_usage);
   memcpy(saved->link_seconds, draft->link_seconds, sizeof saved->link_seconds);
@@ -362,6 +367,7 @@ void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
 
 void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved) {
   memcpy(draft->gaps, saved->gaps, draft->gap_count * sizeof *saved->gaps);
+  memcpy(draft->leaving, saved->leaving, draft->program->tensor_count * sizeof *saved->leaving);
   mr_books_copy(&draft->usage, &saved->usage);
   mr_books_copy(&draft->host_usage, &saved->host_usage);
   memcpy(draft->link_seconds, saved->link_seconds, sizeof saved->link_seconds);
@@ -464,40 +470,6 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
   }
 }
 
-double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
-                             const double *price) {
-  mr_tensor_id tensor = draft->gaps[index].tensor;
-  const double *seconds = draft->move_seconds[tensor];
-  uint32_t end = draft->first_gap[tensor + 1];
-  uint8_t home = end - 1 == index ? decision : draft->gaps[end - 1].decision;
-  bool valid[MR_DECISION_NVME + 1] = {false};
-  valid[home] = draft->gaps[end - 1].wrap;
-  double sum = 0;
-  for (uint32_t i = draft->first_gap[tensor]; i < end; i++) {
-    const struct mr_draft_gap *gap = &draft->gaps[i];
-    uint8_t chosen = i == index ? decision : gap->decision;
-    if (gap->after_writes) {
-      valid[MR_DECISION_HOST] = false;
-      valid[MR_DECISION_NVME] = false;
-    }
-    if (chosen == MR_DECISION_KEEP || gap->resting || gap->dead) continue;
-    bool host = chosen == MR_DECISION_HOST;
-    mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
-    mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
-    if (!gap->final) {
-      sum +=
-          price[in] * (1 + draft->scarcity[in][mr_draft_part(draft, gap->before_op)]) * seconds[in];
-    }
-    if (!valid[chosen] && !gap->made_below) {
-      sum += price[out] * (1 + draft->scarcity[out][mr_draft_part(draft, gap->after_op)]) *
-             seconds[out];
-    }
-    valid[chosen] = true;
-    valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;
-  }
-  return sum;
-}
-
 static bool lower_tiers_fit(const struct mr_draft *draft) {
   return draft->nvme_units <= draft->nvme_limit_units &&
          mr_books_peak(&draft->host_usage) <= draft->host_limit_pages;
@@ -513,6 +485,8 @@ static void hole_add(struct mr_draft *draft, const struct mr_draft_gap *gap, boo
 static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t decision) {
   account(draft, gap->tensor, -1);
   hole_add(draft, gap, false);
+  draft->leaving[gap->tensor] -= gap->decision != MR_DECISION_KEEP;
+  draft->leaving[gap->tensor] += decision != MR_DECISION_KEEP;
   gap->decision = decision;
   gap->release_op = gap->after_op + 1;
   gap->fetch_op = gap->before_op;
@@ -558,6 +532,7 @@ void mr_draft_reset(struct mr_draft *draft) {
   keep_usage(draft);
   mr_books_clear(&draft->host_usage);
   memset(draft->link_seconds, 0, sizeof draft->link_seconds);
+  memset(draft->leaving, 0, draft->program->tensor_count * sizeof *draft->leaving);
   draft->nvme_units = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     if (draft->gaps[i].fixed) {

@@ -76,6 +76,7 @@ struct mr_draft {
   double *clock;                         /* op_count + 1: compute seconds before each op */
   uint8_t *part;                         /* of the step that each op is in */
   double (*move_seconds)[MR_LINK_COUNT]; /* for each tensor */
+  uint32_t *leaving;                     /* for each tensor: gaps that are not kept */
 
   uint64_t limit_pages;      /* of the device, without the small arena */
   uint64_t host_limit_pages; /* without what ops on the host are handed */
@@ -149,6 +150,7 @@ void mr_draft_reset(struct mr_draft *draft);
 /* Where decisions can be put aside and taken back. */
 struct mr_draft_saved {
   struct mr_draft_gap *gaps;
+  uint32_t *leaving;
   struct mr_books usage;
   struct mr_books host_usage;
   uint64_t nvme_units;
