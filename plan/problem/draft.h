@@ -78,7 +78,9 @@ struct mr_problem_draft {
  * Limits of points. "After" and "before" points last no time where two segments follow each other
  * without a pause, so a draft may exceed the device there and still run; whether it does, only the
  * simulation finds out. A cautious index gives such a point no limit only where nothing else could
- * be done, a bold one never does: good for small problems, where one tensor is much of the device.
+ * be done, a bold one never gives it one: good where what waits for one segment, such as its
+ * weights, is much beside its working set, and for small problems, where one tensor is much of the
+ * device.
  */
 MR_CHECK_RESULT mr_status mr_problem_index_create(const struct mr_problem *problem, bool bold,
                                                   struct mr_problem_index **index_out);

@@ -10,11 +10,15 @@
 static const struct level {
   int32_t tensors;
   uint64_t work;
-} levels[] = {{2000, 6000000}, {8000, 6000000}, {INT32_MAX, 6000000}};
+} levels[] = {{2000, 6000000}, {8000, 6000000}, {INT32_MAX, 4000000}};
 
-/* Problems so small are searched boldly too, and so is what caution finds nothing for. */
+/* What caution leaves further above the bound is searched boldly too, and so are all problems so
+ * small, from seeds of their own. */
+#define BOLD_GAP     1e-3
 #define BOLD_TENSORS 64
-#define BOLD_WORK    1000000
+/* Simulated events that this may cost, for each tensor and in all. */
+#define BOLD_TENSOR_WORK 20000
+#define BOLD_MOST_WORK   6000000
 
 /* Simulated events that parts may cost together. */
 #define PARTS_WORK 6000000
@@ -91,8 +95,14 @@ static mr_status search_level(const struct mr_problem *problem,
   return status;
 }
 
-/* The whole problem once more, boldly; taken where that is better. */
-static mr_status search_boldly(const struct mr_problem *problem, uint64_t work,
+static bool deserves_boldness(const struct mr_problem *problem,
+                              const struct mr_problem_solution *solution) {
+  return problem->tensor_count <= BOLD_TENSORS ||
+         solution->seconds > solution->bound_seconds * (1 + BOLD_GAP);
+}
+
+/* The whole problem once more, boldly, from what caution found; taken where that is better. */
+static mr_status search_boldly(const struct mr_problem *problem,
                                struct mr_problem_solution *solution) {
   struct mr_problem_search search;
   mr_status status = mr_problem_search_init(&search, problem, true);
@@ -100,9 +110,15 @@ static mr_status search_boldly(const struct mr_problem *problem, uint64_t work,
     return status;
   }
   search.bound_seconds = solution->bound_seconds;
-  mr_problem_search_seed(&search);
+  if (solution->seconds < INFINITY) {
+    take_over(&search, NULL, solution);
+  }
+  if (solution->seconds == INFINITY || problem->tensor_count <= BOLD_TENSORS) {
+    mr_problem_search_seed(&search);
+  }
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, work);
+    uint64_t work = BOLD_TENSOR_WORK * (uint64_t)problem->tensor_count;
+    status = mr_problem_search_improve(&search, mr_min_u64(work, BOLD_MOST_WORK));
   }
   if (search.best_seconds < solution->seconds) {
     hand_over(&search, NULL, solution);
@@ -181,8 +197,8 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
     }
     mr_problem_merge_destroy(merge);
   }
-  if (status == MR_OK && (problem->tensor_count <= BOLD_TENSORS || solution->seconds == INFINITY)) {
-    status = search_boldly(problem, BOLD_WORK, solution);
+  if (status == MR_OK && deserves_boldness(problem, solution)) {
+    status = search_boldly(problem, solution);
   }
   return status;
 }

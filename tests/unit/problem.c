@@ -46,6 +46,7 @@ static double plan_gap(const char *name, char *text) {
   }
   assert_true(fabs(verdict.seconds - schedule->seconds) <= 1e-9 * schedule->seconds);
   double gap = 100 * (verdict.seconds / verdict.bound_seconds - 1);
+  assert_true(schedule->bound_seconds <= schedule->seconds);
   print_message("%-12s %9.6f s, bound %9.6f s, gap %.3f %%\n", name, verdict.seconds,
                 verdict.bound_seconds, gap);
   free(printed);
@@ -219,6 +220,28 @@ static const struct {
       .weight = 4,
       .gradients = true},
      0.8},
+    {{.name = "stay, links",
+      .layers = 24,
+      .parts = 1,
+      .device_bytes = 0.3,
+      .host_bytes = 1e13,
+      .rates = {12e9, 12e9, 3e9, 6e9},
+      .cost = 0.5,
+      .weight = 8,
+      .weights_stay = true,
+      .no_recompute = true},
+     0.1},
+    {{.name = "stay, nvme",
+      .layers = 24,
+      .parts = 1,
+      .device_bytes = 0.5,
+      .host_bytes = 0,
+      .rates = {12e9, 12e9, 3e9, 6e9},
+      .cost = 1,
+      .weight = 16,
+      .weights_stay = true,
+      .no_recompute = true},
+     0.1},
     {{.name = "80 layers",
       .layers = 80,
       .parts = 1,

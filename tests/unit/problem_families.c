@@ -88,7 +88,9 @@ static void print_tensors(FILE *file, const struct problem_shape *shape, int bas
             again ? part->recompute_seconds * shape->cost / parts : 1e9, shape->clean);
   }
   for (int i = 0; i < parts && shape->weight > 0; i++) {
-    fprintf(file, "%.0f -1 %d 1e9 1 0 0\n%.0f -1 %d 1e9 1 0 0\n", weight, base + p, weight, mirror);
+    fprintf(file, "%.0f -1 %d 1e9 1 0 0\n", weight, base + p);
+    fprintf(file, "%.0f %d %d 1e9 %d 0 %d\n", weight, shape->weights_stay ? base + p : -1, mirror,
+            !shape->weights_stay, shape->weights_stay);
   }
   for (int i = 0; i < parts && shape->gradients; i++) {
     fprintf(file, "%.0f %d -1 1e9 0 1 0\n", half->weight_bytes * fmax(1, shape->weight) / parts,

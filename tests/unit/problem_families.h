@@ -14,10 +14,11 @@ struct problem_shape {
   int steps;           /* one after the other; 0: one */
   double device_bytes; /* where below 10: this part of what a step without moves needs */
   double host_bytes;
-  double rates[4]; /* out, in, write, read; 0: 25, 25, 3, 6 GB/s */
-  double cost;     /* compute and recompute times the usual */
-  double weight;   /* bytes of weights times the usual; 0: the weights are always there */
-  bool gradients;  /* leave as they are made */
+  double rates[4];   /* out, in, write, read; 0: 25, 25, 3, 6 GB/s */
+  double cost;       /* compute and recompute times the usual */
+  double weight;     /* bytes of weights times the usual; 0: the weights are always there */
+  bool weights_stay; /* a weight of the forward pass may serve the backward pass too */
+  bool gradients;    /* leave as they are made */
   bool no_recompute;
   bool clean;
 };
