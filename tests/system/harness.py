@@ -20,6 +20,7 @@ OVERHEAD = 96 * MIB  # what a process may use beside its device and host budgets
 # The address sanitizer's search for leaks itself crashes now and then while it stops threads that
 # end (google/sanitizers, issue 1353): it says nothing about the command, whose status is lost.
 LEAK_CHECK_BROKE = "LeakSanitizer has encountered a fatal error"
+LEAK_CHECKS = 5  # of a command: beside other work two in a row have crashed
 TIMEOUT = 240  # seconds, of one command
 SANITIZED = os.environ.get("MEMRUN_SANITIZE", "") != ""  # whose memory is not memrun's
 
@@ -92,9 +93,10 @@ def start(arguments, env=None, **keywords):
 
 def run(*arguments, env=None, **keywords):
     """Runs a command to its end."""
-    outcome = run_once(*arguments, env=env, **keywords)
-    if LEAK_CHECK_BROKE in outcome.err:
+    for _ in range(LEAK_CHECKS):
         outcome = run_once(*arguments, env=env, **keywords)
+        if LEAK_CHECK_BROKE not in outcome.err:
+            break
     return outcome
 
 
