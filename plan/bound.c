@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes over rates, summed over the windows of the best cut of a step. */
+/* What lives across the cuts of a step, whatever the budgets. plan/windows.c makes the bound of it.
+ */
 #include "plan/bound.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "plan/draft.h"
-
-/* A program with more ops than this is cut at a sample of them. */
-#define MOST_CUTS 96u
 
 /* Whether a clone could make what the op writes: recompute/ clones no others. */
 static bool is_clonable(const struct mr_op *op) {
@@ -17,16 +14,53 @@ static bool is_clonable(const struct mr_op *op) {
          op->block != MR_NO_BLOCK;
 }
 
-/* Marks the tensors that live between their ops in every program the bound is for. */
-static void mark_lasting(const struct mr_plan_problem *problem, bool *lasting) {
-  const struct mr_graph *graph = problem->program;
+/* What is known of a tensor, whatever recompute makes of the program. */
+struct fate {
+  bool lasting;    /* it lives between its ops */
+  bool alone;      /* one op alone writes it: */
+  mr_op_id writer; /* the last that does */
+};
+
+static void find_writers(const struct mr_graph *graph, struct fate *fates) {
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    lasting[t] = true;
+    fates[t] = (struct fate){.lasting = true, .alone = true, .writer = MR_NO_OP};
   }
-  for (uint32_t k = 0; k < graph->op_count && problem->bound_any_recompute; k++) {
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    const struct mr_op *op = &graph->ops[k];
+    for (uint32_t i = 0; i < op->output_count; i++) {
+      struct fate *fate = &fates[op->outputs[i]];
+      fate->alone = fate->writer == MR_NO_OP;
+      fate->writer = k;
+    }
+  }
+}
+
+/* What a forward op of another block touches is never made again. */
+static void keep_border(const struct mr_graph *graph, const struct mr_op *op, mr_tensor_id tensor,
+                        struct fate *fates) {
+  struct fate *fate = &fates[tensor];
+  bool forward = (op->flags & MR_OP_TRAIN_ONLY) == 0;
+  bool made = fate->alone && fate->writer != MR_NO_OP;
+  fate->lasting = fate->lasting || (forward && made && graph->ops[fate->writer].block != op->block);
+}
+
+/* Finds the tensors that live between their ops in every program the bound is for. */
+static void find_fates(const struct mr_plan_problem *problem, struct fate *fates) {
+  const struct mr_graph *graph = problem->program;
+  find_writers(graph, fates);
+  if (!problem->bound_any_recompute) {
+    return;
+  }
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
     const struct mr_op *op = &graph->ops[k];
     for (uint32_t i = 0; i < op->output_count && is_clonable(op); i++) {
-      lasting[op->outputs[i]] = mr_tensor_goes_round(&graph->tensors[op->outputs[i]]);
+      fates[op->outputs[i]].lasting = mr_tensor_goes_round(&graph->tensors[op->outputs[i]]);
+    }
+  }
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    const struct mr_op *op = &graph->ops[k];
+    for (uint32_t i = 0; i < op->input_count; i++) {
+      keep_border(graph, op, op->inputs[i], fates);
     }
   }
 }
@@ -58,13 +92,13 @@ static void add_lives(const struct mr_tensor *tensor, const struct mr_access *ac
 
 /* What lives at each op were everything kept. */
 static void measure_lives(struct mr_bound *bound, const struct mr_liveness *liveness,
-                          const bool *lasting) {
+                          const struct fate *fates) {
   const struct mr_graph *graph = bound->problem->program;
   uint32_t n = graph->op_count;
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = liveness->first[t];
     uint32_t last = liveness->first[t + 1];
-    if (first == last || !lasting[t]) continue;
+    if (first == last || !fates[t].lasting) continue;
     const struct mr_access *accesses = &liveness->accesses[first];
     const struct mr_tensor *tensor = &graph->tensors[t];
     bool written = false;
@@ -134,7 +168,27 @@ static void add_span(struct mr_bound *bound, const struct span *span) {
   }
 }
 
-static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness, mr_tensor_id t) {
+/* Adds a span that a clone of the op which opens it could end to every cut that it crosses. */
+static mr_status add_ransom(struct mr_bound *bound, const struct span *span) {
+  uint32_t count = bound->cut_count;
+  uint32_t touched = (uint32_t)cut_behind(bound, span->before_op);
+  uint32_t behind = (uint32_t)cut_behind(bound, span->last_write);
+  mr_status status = MR_OK;
+  for (uint32_t cut = (uint32_t)cut_behind(bound, span->after_op);
+       status == MR_OK && cut < count && bound->cuts[cut] < span->before_op; cut++) {
+    struct mr_ransom ransom = {.cut = cut,
+                               .op = (mr_op_id)span->last_write,
+                               .since = cut + 1 - behind,
+                               .till = touched - cut,
+                               .bytes = span->bytes};
+    ransom.seconds = mr_host_least_seconds(bound->problem, ransom.op);
+    status = mr_ransoms_add(&bound->ransoms, &ransom);
+  }
+  return status;
+}
+
+static mr_status add_spans(struct mr_bound *bound, const struct mr_liveness *liveness,
+                           mr_tensor_id t, const struct fate *fate) {
   const struct mr_graph *graph = bound->problem->program;
   const struct mr_tensor *tensor = &graph->tensors[t];
   const struct mr_access *accesses = &liveness->accesses[liveness->first[t]];
@@ -142,13 +196,14 @@ static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness
   bool circle = mr_tensor_goes_round(tensor);
   int64_t last_write = 0;
   bool written = false;
+  mr_status status = MR_OK;
   for (uint32_t i = 0; i < count; i++) {
     if (accesses[i].writes) {
       last_write = (int64_t)accesses[i].op - graph->op_count;
       written = true;
     }
   }
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     if (accesses[i].writes) {
       last_write = accesses[i].op;
     }
@@ -161,8 +216,13 @@ static void add_spans(struct mr_bound *bound, const struct mr_liveness *liveness
                         .after_op = accesses[i].op,
                         .before_op = last ? accesses[0].op + graph->op_count : accesses[i + 1].op,
                         .written = written};
-    add_span(bound, &span);
+    if (fate->lasting) {
+      add_span(bound, &span);
+    } else if (last_write >= 0 && is_clonable(&graph->ops[last_write])) {
+      status = add_ransom(bound, &span);
+    }
   }
+  return status;
 }
 
 static void place_cuts(struct mr_bound *bound, const uint64_t *held_bytes) {
@@ -210,18 +270,17 @@ static mr_status allocate(struct mr_bound *bound) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* Sums what the cuts see; scratch holds a flag for each tensor and bytes for each op. */
-static void fill(struct mr_bound *bound, const struct mr_liveness *liveness, bool *lasting,
-                 uint64_t *held_bytes) {
+/* Sums what the cuts see; scratch holds the fate of each tensor and bytes for each op. */
+static mr_status fill(struct mr_bound *bound, const struct mr_liveness *liveness,
+                      struct fate *fates, uint64_t *held_bytes) {
   const struct mr_graph *graph = bound->problem->program;
-  mark_lasting(bound->problem, lasting);
-  measure_lives(bound, liveness, lasting);
+  mr_status status = MR_OK;
+  find_fates(bound->problem, fates);
+  measure_lives(bound, liveness, fates);
   measure_held(graph, liveness, held_bytes);
   place_cuts(bound, held_bytes);
-  for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    if (lasting[t]) {
-      add_spans(bound, liveness, t);
-    }
+  for (uint32_t t = 0; t < graph->tensor_count && status == MR_OK; t++) {
+    status = add_spans(bound, liveness, t, &fates[t]);
   }
   for (uint32_t cut = 0; cut < bound->cut_count; cut++) {
     size_t row = (size_t)cut * (bound->cut_count + 1);
@@ -230,22 +289,24 @@ static void fill(struct mr_bound *bound, const struct mr_liveness *liveness, boo
       bound->out_bytes[row + d] += bound->out_bytes[row + d - 1];
     }
   }
+  return status == MR_OK ? mr_ransoms_index(&bound->ransoms, bound->cut_count) : status;
 }
 
 mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
                         const struct mr_liveness *liveness) {
   const struct mr_graph *graph = problem->program;
   *bound = (struct mr_bound){.problem = problem};
-  bound->cut_count = graph->op_count < MOST_CUTS ? graph->op_count : MOST_CUTS;
-  bool *lasting = mr_allocate(graph->tensor_count, sizeof *lasting);
+  bound->cut_count = graph->op_count < MR_BOUND_CUTS ? graph->op_count : MR_BOUND_CUTS;
+  struct fate *fates = mr_allocate(graph->tensor_count, sizeof *fates);
   uint64_t *held_bytes = mr_allocate(graph->op_count, sizeof *held_bytes);
-  mr_status status = lasting == NULL || held_bytes == NULL ? MR_NO_MEMORY : allocate(bound);
+  mr_status status = fates == NULL || held_bytes == NULL ? MR_NO_MEMORY : allocate(bound);
   if (status == MR_OK) {
-    fill(bound, liveness, lasting, held_bytes);
-  } else {
+    status = fill(bound, liveness, fates, held_bytes);
+  }
+  if (status != MR_OK) {
     mr_bound_fini(bound);
   }
-  free(lasting);
+  free(fates);
   free(held_bytes);
   return status;
 }
@@ -258,193 +319,6 @@ void mr_bound_fini(struct mr_bound *bound) {
   free(bound->out_bytes);
   free(bound->live_bytes);
   free(bound->constant_bytes);
+  mr_ransoms_fini(&bound->ransoms);
   *bound = (struct mr_bound){0};
-}
-
-/* Rates of the links that the budgets allow, 0 for others, and the faces of the drive's hull: the
- * seconds that a byte read and a byte written add to each; what ops lose to each of the two. */
-struct rates {
-  double read, write, to_device, to_host;
-  double face[2][2];
-  double host_bytes;
-  double loss;
-};
-
-static struct rates rates_under(const struct mr_plan_problem *problem, const uint64_t *budget) {
-  struct rates rates = {.host_bytes = (double)budget[MR_TIER_HOST]};
-  if (budget[MR_TIER_HOST] > 0) {
-    rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
-    rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
-  }
-  if (budget[MR_TIER_NVME] == 0) {
-    return rates;
-  }
-  rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
-  rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  double mixed = problem->nvme_mixed_bytes_per_second;
-  double both = rates.read + rates.write;
-  double pace = mixed > 0 && mixed < both ? mixed / both : 1.0;
-  /* Slowed down to less than half, the two had better go one after the other. */
-  double other = pace > 0.5 ? (1 - pace) / pace : 1.0;
-  rates.face[0][0] = 1 / rates.read;
-  rates.face[0][1] = other / rates.write;
-  rates.face[1][0] = other / rates.read;
-  rates.face[1][1] = 1 / rates.write;
-  rates.loss = mr_plan_loss_beside_nvme(problem);
-  return rates;
-}
-
-static double over(double bytes, double rate) {
-  return bytes > 0 && rate > 0 ? bytes / rate : 0;
-}
-
-/* Seconds for so many bytes to come in and go out in one window. */
-static double passing_seconds(const struct rates *rates, double in, double out) {
-  double seconds = 0;
-  in = mr_max_double(in, 0);
-  out = mr_max_double(out, 0);
-  if (rates->read == 0) {
-    return mr_max_double(over(in, rates->to_device), over(out, rates->to_host));
-  }
-  double deep_in = mr_max_double(in - rates->host_bytes, 0);
-  double deep_out = mr_max_double(out - rates->host_bytes, 0);
-  for (uint32_t i = 0; i < 2; i++) {
-    const double *face = rates->face[i];
-    /* In t seconds at most t times the host's rates pass beside the drive. */
-    double beside =
-        1 + face[0] * (in > 0 ? rates->to_device : 0) + face[1] * (out > 0 ? rates->to_host : 0);
-    seconds = mr_max_double(seconds, (face[0] * in + face[1] * out) / beside);
-    seconds = mr_max_double(seconds, face[0] * deep_in + face[1] * deep_out);
-  }
-  return seconds;
-}
-
-/* Seconds for ops that take so long alone, while so many bytes come in and go out. */
-static double working_seconds(const struct rates *rates, double ops, double in, double out) {
-  double deep =
-      mr_max_double(in - rates->host_bytes, 0) + mr_max_double(out - rates->host_bytes, 0);
-  return ops + rates->loss * deep;
-}
-
-static double total_seconds(const struct mr_bound *bound, const struct rates *rates,
-                            double device) {
-  double ops = bound->clock[bound->cut_count];
-  double seconds = 0;
-  for (uint32_t k = 0; k < bound->problem->program->op_count; k++) {
-    double in = bound->live_bytes[k] - device;
-    double out = in - bound->constant_bytes[k];
-    if (in > 0) {
-      seconds = mr_max_double(seconds, passing_seconds(rates, in, out));
-      seconds = mr_max_double(seconds, passing_seconds(rates, in, 0));
-      seconds = mr_max_double(seconds, working_seconds(rates, ops, in, out));
-    }
-  }
-  return seconds;
-}
-
-/* The least time of the window from a cut to the d-th after it. */
-static double window_seconds(const struct mr_bound *bound, const struct rates *rates, double device,
-                             uint32_t cut, uint32_t d) {
-  uint32_t n = bound->problem->program->op_count;
-  uint32_t count = bound->cut_count;
-  uint32_t end = (cut + d) % count;
-  double ops = bound->clock[end] - bound->clock[cut] + (cut + d >= count ? bound->clock[count] : 0);
-  double in =
-      bound->in_bytes[(size_t)cut * (count + 1) + d] - (device - (double)bound->held_bytes[cut]);
-  double out =
-      bound->out_bytes[(size_t)end * (count + 1) + d] - (device - (double)bound->held_bytes[end]);
-  double seconds =
-      mr_max_double(working_seconds(rates, ops, in, out), passing_seconds(rates, in, out));
-  if (in > 0) {
-    double last = mr_host_least_seconds(bound->problem, (bound->cuts[end] + n - 1) % n);
-    seconds = mr_max_double(seconds, passing_seconds(rates, in, 0) + last);
-  }
-  if (out > 0) {
-    seconds = mr_max_double(seconds, passing_seconds(rates, 0, out) +
-                                         mr_host_least_seconds(bound->problem, bound->cuts[cut]));
-  }
-  return seconds;
-}
-
-/* The longest sum of windows from the cut `start` round to itself. reached[d] is the longest to the
- * d-th cut after it. */
-static double longest_round(const double *windows, uint32_t count, uint32_t start,
-                            double *reached) {
-  memset(reached, 0, (count + 1ull) * sizeof *reached);
-  for (uint32_t from = 0; from < count; from++) {
-    const double *row = &windows[(size_t)((start + from) % count) * (count + 1)];
-    double before = reached[from];
-    double *after = &reached[from];
-    for (uint32_t d = 1; d <= count - from; d++) {
-      after[d] = mr_max_double(after[d], before + row[d]);
-    }
-  }
-  return reached[count];
-}
-
-mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_bytes[MR_TIER_COUNT],
-                           double *seconds_out) {
-  uint32_t count = bound->cut_count;
-  double device = (double)budget_bytes[MR_TIER_DEVICE];
-  struct rates rates = rates_under(bound->problem, budget_bytes);
-  double *windows = mr_allocate(count * (count + 1ull), sizeof *windows);
-  double *reached = mr_allocate(count + 1ull, sizeof *reached);
-  mr_status status = MR_NO_MEMORY;
-  if (windows != NULL && reached != NULL) {
-    double seconds = total_seconds(bound, &rates, device);
-    for (uint32_t cut = 0; cut < count; cut++) {
-      for (uint32_t d = 1; d <= count; d++) {
-        windows[(size_t)cut * (count + 1) + d] = window_seconds(bound, &rates, device, cut, d);
-      }
-    }
-    for (uint32_t start = 0; start < count; start++) {
-      seconds = mr_max_double(seconds, longest_round(windows, count, start, reached));
-    }
-    *seconds_out = seconds;
-    status = MR_OK;
-  }
-  free(windows);
-  free(reached);
-  return status;
-}
-
-static mr_status bound_under(const struct mr_plan_problem *problem,
-                             const struct mr_liveness *liveness, const uint64_t *budget_bytes,
-                             double *seconds_out) {
-  struct mr_bound bound;
-  mr_status status = mr_bound_init(&bound, problem, liveness);
-  if (status == MR_OK) {
-    status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
-    mr_bound_fini(&bound);
-  }
-  return status;
-}
-
-mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
-  const uint64_t *budget = problem->budget_bytes;
-  struct mr_liveness liveness = {0};
-  double needed = 0;
-  double all = 0;
-  mr_status status = mr_host_liveness_needed(problem, &liveness);
-  if (status == MR_OK) {
-    status = bound_under(problem, &liveness, budget, &needed);
-  }
-  mr_liveness_fini(&liveness);
-  bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
-  if (status == MR_OK && both && budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE]) {
-    uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
-                                               budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
-                                           [MR_TIER_NVME] = budget[MR_TIER_NVME]};
-    /* Ops of a host that is apart need not run when the device comes to their place. */
-    status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
-                                 : mr_liveness_init(&liveness, problem->program);
-    if (status == MR_OK) {
-      status = bound_under(problem, &liveness, beside_nvme, &all);
-      mr_liveness_fini(&liveness);
-    }
-  }
-  if (status == MR_OK) {
-    *seconds_out = mr_max_double(needed, all);
-  }
-  return status;
 }

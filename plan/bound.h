@@ -18,8 +18,8 @@
  * gives a bound that holds wherever it is taken.
  *
  * Links. Reads and writes of a drive that shares its rate go at the pace of the simulator: either
- * alone, or both slowed down. The points (bytes read, bytes written) that it can pass in a second
- * have a convex hull with at most two faces; each face is a bound.
+ * alone, or both slowed down, the one that compute does not wait for by more. The points (bytes
+ * read, bytes written) that it can pass in a second have a convex hull; each face is a bound.
  *
  * Ops beside NVMe. What a drive moves takes time from the ops that run meanwhile, a given part of a
  * second for each byte; and a byte that moves while no op runs takes the drive at least as long. So
@@ -34,12 +34,17 @@
  * there all the time. What rests on the host takes the same room, so only NVMe carries the rest.
  *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
- * clone could make again does not count. A clone's own time only makes a window longer.
+ * clone could make again counts as the cheaper of two: its bytes that go out in one window, or the
+ * time of its op in the next (plan/ransom.h).
  */
 #ifndef MEMRUN_PLAN_BOUND_H
 #define MEMRUN_PLAN_BOUND_H
 
 #include "plan/plan.h"
+#include "plan/ransom.h"
+
+/* A program with more ops than this is cut at a sample of them. */
+#define MR_BOUND_CUTS 96u
 
 struct mr_bound {
   const struct mr_plan_problem *problem; /* its program and rates; borrowed */
@@ -50,7 +55,8 @@ struct mr_bound {
   double *in_bytes;     /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
   double *out_bytes;    /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
   double *live_bytes;   /* of each op: what must be somewhere while it runs */
-  double *constant_bytes; /* of each op: the part of it that no op writes */
+  double *constant_bytes;    /* of each op: the part of it that no op writes */
+  struct mr_ransoms ransoms; /* of what a clone could make again */
 };
 
 /* What does not depend on budgets. The liveness lists the accesses that need the device.

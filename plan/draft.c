@@ -11,26 +11,9 @@ double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link
   return latency_seconds + (double)bytes / rate->bytes_per_second;
 }
 
-/* Even the busiest drive leaves ops as much of their speed. */
-#define LEAST_PACE 0.25
-
-double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second) {
-  return mr_max_double(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
-}
-
 /* Below half a page. */
 uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes) {
   return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
-}
-
-double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem) {
-  double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
-  double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  double mixed = problem->nvme_mixed_bytes_per_second;
-  double fastest =
-      mixed > 0 ? mr_max_double(mr_min_double(mixed, reads + writes), mr_max_double(reads, writes))
-                : reads + writes;
-  return mr_min_double(problem->nvme_op_seconds_per_byte, (1 - LEAST_PACE) / fastest);
 }
 
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {

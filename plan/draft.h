@@ -128,6 +128,13 @@ uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes);
  * takes the drive less, so one that moves while none runs costs a step no less either. */
 double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem);
 
+/* Bytes a second of NVMe reads and of writes while both are under way: reads have this share of
+ * what the drive does then, and what one cannot use is the other's. */
+void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_share, double *read_out,
+                         double *write_out);
+/* The share of whoever compute waits for: the store holds the other one back. */
+#define MR_DRIVE_AWAITED_SHARE 0.75
+
 /* For how long the op takes up the device. */
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
 

@@ -133,8 +133,7 @@ struct mr_plan_problem {
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */
   uint64_t extent_unit_bytes;      /* room on NVMe is taken in these units */
   bool huge_pages; /* pages of 2 MiB make ops and moves faster: they may waste more */
-  /* The bound is to hold for every program that recompute makes of this one too: only what no
-   * recompute can save counts, the persistent tensors. */
+  /* The bound is to hold for every program that recompute makes of this one too. */
   bool bound_any_recompute;
   /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it
    * likes. Where packing needs more than the budget, the choice is made again for less. */

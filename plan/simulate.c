@@ -13,8 +13,6 @@
 #define STEPS      5u
 #define FIRST_STEP 2u /* the first measured; those before fill the queues */
 #define ROUNDING   1e-12
-/* Of the drive, for the direction that compute waits for: the store holds the other one back. */
-#define AWAITED_SHARE 0.75
 
 struct player {
   const struct mr_plan_problem *problem;
@@ -150,22 +148,14 @@ static uint32_t awaited_queue(const struct player *player) {
   return MR_QUEUE_COUNT;
 }
 
-/* Bytes a second of reads and of writes while both are under way: half of what the drive does then
- * for each, more for the one that compute waits for, and what one cannot use is the other's. */
-static void share_drive(const struct player *player, double *read_out, double *write_out) {
-  double reads = player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
-  double writes = player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  double mixed = mr_min_double(player->problem->nvme_mixed_bytes_per_second, reads + writes);
+/* What reads have of a shared drive: half of it, or more or less where compute waits for one of the
+ * two. */
+static double read_share(const struct player *player) {
   uint32_t awaited = awaited_queue(player);
-  double share = 0.5;
   if (awaited == MR_QUEUE_OF(MR_LINK_NVME_READ)) {
-    share = AWAITED_SHARE;
-  } else if (awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE)) {
-    share = 1 - AWAITED_SHARE;
+    return MR_DRIVE_AWAITED_SHARE;
   }
-  *write_out = mr_min_double(writes, (1 - share) * mixed);
-  *read_out = mr_min_double(reads, mixed - *write_out);
-  *write_out = mr_min_double(writes, mixed - *read_out);
+  return awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE) ? 1 - MR_DRIVE_AWAITED_SHARE : 0.5;
 }
 
 /* The parts of their own rates at which queues work now. */
@@ -177,7 +167,7 @@ static void find_paces(const struct player *player, double *paces) {
   uint32_t write = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
   if (player->problem->nvme_mixed_bytes_per_second > 0 && busy(player, read) &&
       busy(player, write)) {
-    share_drive(player, &paces[read], &paces[write]);
+    mr_plan_share_drive(player->problem, read_share(player), &paces[read], &paces[write]);
     paces[read] /= player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
     paces[write] /= player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
   }

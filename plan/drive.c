@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What NVMe does to those who share its drive: reads to writes, and both to ops. */
+#include "plan/draft.h"
+
+/* Even the busiest drive leaves ops as much of their speed. */
+#define LEAST_PACE 0.25
+
+double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second) {
+  return mr_max_double(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);
+}
+
+double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem) {
+  double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = problem->nvme_mixed_bytes_per_second;
+  double fastest =
+      mixed > 0 ? mr_max_double(mr_min_double(mixed, reads + writes), mr_max_double(reads, writes))
+                : reads + writes;
+  return mr_min_double(problem->nvme_op_seconds_per_byte, (1 - LEAST_PACE) / fastest);
+}
+
+void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_share, double *read_out,
+                         double *write_out) {
+  double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = problem->nvme_mixed_bytes_per_second;
+  mixed = mixed > 0 ? mr_min_double(mixed, reads + writes) : reads + writes;
+  *write_out = mr_min_double(writes, (1 - read_share) * mixed);
+  *read_out = mr_min_double(reads, mixed - *write_out);
+  *write_out = mr_min_double(writes, mixed - *read_out);
+}

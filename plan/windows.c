@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes over rates, summed over the windows of the best cut of a step. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "plan/bound.h"
+#include "plan/draft.h"
+
+/* A drive passes reads and writes at points (bytes read, bytes written in a second): either alone,
+ * and both beside each other, as compute waits for the one or the other. What it passes on average
+ * is in their convex hull. */
+#define MOST_POINTS 4u
+#define MOST_FACES  (MOST_POINTS * (MOST_POINTS - 1) / 2)
+
+struct point {
+  double read, write;
+};
+
+/* Of the hull: the seconds that a byte read and a byte written take at least. */
+struct face {
+  double read, write;
+};
+
+/* Rates of the links that the budgets allow, 0 for others; what ops lose to a byte of NVMe. */
+struct rates {
+  double read, write, to_device, to_host;
+  struct face faces[MOST_FACES];
+  uint32_t face_count;
+  double host_bytes;
+  double loss;
+};
+
+/* The seconds that a face has for each point of the drive are at most 1. */
+static double most_seconds(const struct face *face, const struct point *points) {
+  double most = 0;
+  for (uint32_t i = 0; i < MOST_POINTS; i++) {
+    most = mr_max_double(most, face->read * points[i].read + face->write * points[i].write);
+  }
+  return most;
+}
+
+/* Adds the line through two points where no other point is beyond it. */
+static void add_face(struct rates *rates, const struct point *points, uint32_t i, uint32_t j) {
+  const double rounding = 1e-9;
+  const struct point *a = &points[i];
+  const struct point *b = &points[j];
+  double area = a->read * b->write - b->read * a->write;
+  if (fabs(area) <= rounding * a->read * b->write) {
+    return;
+  }
+  struct face face = {(b->write - a->write) / area, (a->read - b->read) / area};
+  double most = most_seconds(&face, points);
+  if (face.read < 0 || face.write < 0 || most > 1 + rounding) {
+    return;
+  }
+  rates->faces[rates->face_count++] = (struct face){face.read / most, face.write / most};
+}
+
+static void find_faces(struct rates *rates, const struct mr_plan_problem *problem) {
+  struct point points[MOST_POINTS] = {{.read = rates->read}, {0}, {0}, {.write = rates->write}};
+  mr_plan_share_drive(problem, MR_DRIVE_AWAITED_SHARE, &points[1].read, &points[1].write);
+  mr_plan_share_drive(problem, 1 - MR_DRIVE_AWAITED_SHARE, &points[2].read, &points[2].write);
+  for (uint32_t i = 0; i < MOST_POINTS; i++) {
+    for (uint32_t j = i + 1; j < MOST_POINTS; j++) {
+      add_face(rates, points, i, j);
+    }
+  }
+}
+
+static struct rates rates_under(const struct mr_plan_problem *problem, const uint64_t *budget) {
+  struct rates rates = {.host_bytes = (double)budget[MR_TIER_HOST]};
+  if (budget[MR_TIER_HOST] > 0) {
+    rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
+    rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
+  }
+  if (budget[MR_TIER_NVME] == 0) {
+    return rates;
+  }
+  rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  rates.loss = mr_plan_loss_beside_nvme(problem);
+  find_faces(&rates, problem);
+  return rates;
+}
+
+static double over(double bytes, double rate) {
+  return bytes > 0 && rate > 0 ? bytes / rate : 0;
+}
+
+/* Seconds for so many bytes to come in and go out in one window. */
+static double passing_seconds(const struct rates *rates, double in, double out) {
+  double seconds = 0;
+  in = mr_max_double(in, 0);
+  out = mr_max_double(out, 0);
+  if (rates->read == 0) {
+    return mr_max_double(over(in, rates->to_device), over(out, rates->to_host));
+  }
+  double deep_in = mr_max_double(in - rates->host_bytes, 0);
+  double deep_out = mr_max_double(out - rates->host_bytes, 0);
+  for (uint32_t i = 0; i < rates->face_count; i++) {
+    const struct face *face = &rates->faces[i];
+    /* In t seconds at most t times the host's rates pass beside the drive. */
+    double beside = 1 + face->read * (in > 0 ? rates->to_device : 0) +
+                    face->write * (out > 0 ? rates->to_host : 0);
+    seconds = mr_max_double(seconds, (face->read * in + face->write * out) / beside);
+    seconds = mr_max_double(seconds, face->read * deep_in + face->write * deep_out);
+  }
+  return seconds;
+}
+
+/* Seconds for ops that take so long alone, while so many bytes come in and go out. */
+static double working_seconds(const struct rates *rates, double ops, double in, double out) {
+  double deep =
+      mr_max_double(in - rates->host_bytes, 0) + mr_max_double(out - rates->host_bytes, 0);
+  return ops + rates->loss * deep;
+}
+
+static double total_seconds(const struct mr_bound *bound, const struct rates *rates,
+                            double device) {
+  double ops = bound->clock[bound->cut_count];
+  double seconds = 0;
+  for (uint32_t k = 0; k < bound->problem->program->op_count; k++) {
+    double in = bound->live_bytes[k] - device;
+    double out = in - bound->constant_bytes[k];
+    if (in > 0) {
+      seconds = mr_max_double(seconds, passing_seconds(rates, in, out));
+      seconds = mr_max_double(seconds, passing_seconds(rates, in, 0));
+      seconds = mr_max_double(seconds, working_seconds(rates, ops, in, out));
+    }
+  }
+  return seconds;
+}
+
+/* A window: from a cut to the d-th after it. */
+struct window {
+  double ops_seconds;
+  double first_seconds, last_seconds; /* of its ops */
+  double in_bytes, out_bytes;         /* that must pass; below 0: so much more room there is */
+};
+
+static struct window window_of(const struct mr_bound *bound, double device, uint32_t cut,
+                               uint32_t d) {
+  const struct mr_plan_problem *problem = bound->problem;
+  uint32_t n = problem->program->op_count;
+  uint32_t count = bound->cut_count;
+  uint32_t end = (cut + d) % count;
+  double turn = cut + d >= count ? bound->clock[count] : 0;
+  return (struct window){
+      .ops_seconds = bound->clock[end] - bound->clock[cut] + turn,
+      .first_seconds = mr_host_least_seconds(problem, bound->cuts[cut]),
+      .last_seconds = mr_host_least_seconds(problem, (bound->cuts[end] + n - 1) % n),
+      .in_bytes =
+          bound->in_bytes[(size_t)cut * (count + 1) + d] + (double)bound->held_bytes[cut] - device,
+      .out_bytes =
+          bound->out_bytes[(size_t)end * (count + 1) + d] + (double)bound->held_bytes[end] - device,
+  };
+}
+
+static double window_seconds(const struct rates *rates, const struct window *window) {
+  double in = window->in_bytes;
+  double out = window->out_bytes;
+  double seconds = mr_max_double(working_seconds(rates, window->ops_seconds, in, out),
+                                 passing_seconds(rates, in, out));
+  if (in > 0) {
+    seconds = mr_max_double(seconds, passing_seconds(rates, in, 0) + window->last_seconds);
+  }
+  if (out > 0) {
+    seconds = mr_max_double(seconds, passing_seconds(rates, 0, out) + window->first_seconds);
+  }
+  return seconds;
+}
+
+/* A window lasts at least so long, and so much longer for each byte more that goes out. */
+struct line {
+  double seconds, seconds_per_byte;
+};
+
+#define MOST_LINES (4 * MOST_FACES + 1)
+
+static void add_line(struct line *lines, uint32_t *count, double seconds, double seconds_per_byte) {
+  lines[(*count)++] = (struct line){seconds, seconds_per_byte};
+}
+
+/* The parts of passing_seconds() and working_seconds() that grow with what goes out. */
+static uint32_t list_lines(const struct rates *rates, const struct window *window,
+                           struct line *lines) {
+  uint32_t count = 0;
+  double in = mr_max_double(window->in_bytes, 0);
+  double out = window->out_bytes;
+  if (rates->read == 0) {
+    if (rates->to_host > 0) {
+      add_line(lines, &count, out / rates->to_host + window->first_seconds, 1 / rates->to_host);
+    }
+    return count;
+  }
+  double deep_in = mr_max_double(in - rates->host_bytes, 0);
+  double deep_out = out - rates->host_bytes;
+  for (uint32_t i = 0; i < rates->face_count; i++) {
+    const struct face *face = &rates->faces[i];
+    double alone = 1 + face->write * rates->to_host;
+    double beside = alone + face->read * (in > 0 ? rates->to_device : 0);
+    add_line(lines, &count, (face->read * in + face->write * out) / beside, face->write / beside);
+    add_line(lines, &count, face->read * deep_in + face->write * deep_out, face->write);
+    add_line(lines, &count, face->write * out / alone + window->first_seconds, face->write / alone);
+    add_line(lines, &count, face->write * deep_out + window->first_seconds, face->write);
+  }
+  add_line(lines, &count, window->ops_seconds + rates->loss * (deep_in + deep_out), rates->loss);
+  MR_ASSERT(count <= MOST_LINES);
+  return count;
+}
+
+/* What holds for all windows of a bound under one device budget. */
+struct measure {
+  const struct mr_bound *bound;
+  struct rates rates;
+  double device_bytes;
+  double *windows; /* [cut * (cut_count + 1) + d] */
+};
+
+static double *window_at(const struct measure *measure, uint32_t cut, uint32_t d) {
+  return &measure->windows[(size_t)cut * (measure->bound->cut_count + 1) + d];
+}
+
+/* Two windows with a cut between them, of which the first begins d cuts before it: see ransom.h.
+ * behind[e]: what the second takes at least, were nothing run again in it, to the e-th cut on. */
+static void ransom_window(const struct measure *measure, uint32_t cut, uint32_t d,
+                          const double *behind) {
+  const struct mr_bound *bound = measure->bound;
+  uint32_t count = bound->cut_count;
+  uint32_t from = (cut + count - d) % count;
+  double bytes = mr_ransoms_bytes(&bound->ransoms, cut, d);
+  struct window window = window_of(bound, measure->device_bytes, from, d);
+  struct line lines[MOST_LINES];
+  double least[MR_BOUND_CUTS + 1];
+  uint32_t line_count = list_lines(&measure->rates, &window, lines);
+  for (uint32_t i = 0; i < line_count; i++) {
+    double most = lines[i].seconds + lines[i].seconds_per_byte * bytes;
+    if (most <= *window_at(measure, from, d)) continue;
+    mr_ransoms_least(&bound->ransoms, cut, d, lines[i].seconds_per_byte, count - d, least);
+    for (uint32_t e = 1; e <= count - d; e++) {
+      double *both = window_at(measure, from, d + e);
+      *both = mr_max_double(*both, lines[i].seconds + least[e] + behind[e]);
+    }
+  }
+}
+
+/* Lengthens windows by what recompute must pay at a cut inside them. */
+static void ransom_cut(const struct measure *measure, uint32_t cut) {
+  const struct mr_bound *bound = measure->bound;
+  double behind[MR_BOUND_CUTS + 1] = {0};
+  for (uint32_t e = 1; e < bound->cut_count; e++) {
+    struct window window = window_of(bound, measure->device_bytes, cut, e);
+    behind[e] =
+        working_seconds(&measure->rates, window.ops_seconds, window.in_bytes, window.out_bytes);
+  }
+  for (uint32_t d = 1; d < bound->cut_count; d++) {
+    ransom_window(measure, cut, d, behind);
+  }
+}
+
+static void measure_windows(const struct measure *measure) {
+  const struct mr_bound *bound = measure->bound;
+  for (uint32_t cut = 0; cut < bound->cut_count; cut++) {
+    for (uint32_t d = 1; d <= bound->cut_count; d++) {
+      struct window window = window_of(bound, measure->device_bytes, cut, d);
+      *window_at(measure, cut, d) = window_seconds(&measure->rates, &window);
+    }
+  }
+  for (uint32_t cut = 0; cut < bound->cut_count; cut++) {
+    if (bound->ransoms.first[cut] < bound->ransoms.first[cut + 1]) {
+      ransom_cut(measure, cut);
+    }
+  }
+}
+
+/* The longest sum of windows from the cut `start` round to itself. reached[d] is the longest to the
+ * d-th cut after it. */
+static double longest_round(const double *windows, uint32_t count, uint32_t start,
+                            double *reached) {
+  memset(reached, 0, (count + 1ull) * sizeof *reached);
+  for (uint32_t from = 0; from < count; from++) {
+    const double *row = &windows[(size_t)((start + from) % count) * (count + 1)];
+    double before = reached[from];
+    double *after = &reached[from];
+    for (uint32_t d = 1; d <= count - from; d++) {
+      after[d] = mr_max_double(after[d], before + row[d]);
+    }
+  }
+  return reached[count];
+}
+
+mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_bytes[MR_TIER_COUNT],
+                           double *seconds_out) {
+  uint32_t count = bound->cut_count;
+  struct measure measure = {.bound = bound,
+                            .rates = rates_under(bound->problem, budget_bytes),
+                            .device_bytes = (double)budget_bytes[MR_TIER_DEVICE]};
+  measure.windows = mr_allocate(count * (count + 1ull), sizeof *measure.windows);
+  double *reached = mr_allocate(count + 1ull, sizeof *reached);
+  mr_status status = MR_NO_MEMORY;
+  if (measure.windows != NULL && reached != NULL) {
+    double seconds = total_seconds(bound, &measure.rates, measure.device_bytes);
+    measure_windows(&measure);
+    for (uint32_t start = 0; start < count; start++) {
+      seconds = mr_max_double(seconds, longest_round(measure.windows, count, start, reached));
+    }
+    *seconds_out = seconds;
+    status = MR_OK;
+  }
+  free(measure.windows);
+  free(reached);
+  return status;
+}
+
+static mr_status bound_under(const struct mr_plan_problem *problem,
+                             const struct mr_liveness *liveness, const uint64_t *budget_bytes,
+                             double *seconds_out) {
+  struct mr_bound bound;
+  mr_status status = mr_bound_init(&bound, problem, liveness);
+  if (status == MR_OK) {
+    status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
+    mr_bound_fini(&bound);
+  }
+  return status;
+}
+
+mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  const uint64_t *budget = problem->budget_bytes;
+  struct mr_liveness liveness = {0};
+  double needed = 0;
+  double all = 0;
+  mr_status status = mr_host_liveness_needed(problem, &liveness);
+  if (status == MR_OK) {
+    status = bound_under(problem, &liveness, budget, &needed);
+  }
+  mr_liveness_fini(&liveness);
+  bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
+  if (status == MR_OK && both && budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE]) {
+    uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
+                                               budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
+                                           [MR_TIER_NVME] = budget[MR_TIER_NVME]};
+    /* Ops of a host that is apart need not run when the device comes to their place. */
+    status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
+                                 : mr_liveness_init(&liveness, problem->program);
+    if (status == MR_OK) {
+      status = bound_under(problem, &liveness, beside_nvme, &all);
+      mr_liveness_fini(&liveness);
+    }
+  }
+  if (status == MR_OK) {
+    *seconds_out = mr_max_double(needed, all);
+  }
+  return status;
+}
