@@ -42,6 +42,7 @@ struct mr_problem_simulation {
   double move_end[MR_PROBLEM_LINK_COUNT];
 
   double *load;      /* of the draft, and what was fetched ahead */
+  double *limit;     /* for each point: what fetches ahead leave the load below */
   int32_t *missing;  /* for each boundary: tensors that have yet to come in */
   double *remaining; /* for each boundary: compute from there on */
   int32_t *outs;     /* a queue: waiting are outs[first_out .. out_count) */
@@ -203,10 +204,9 @@ static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, dou
   if (s->blocked_rank == rank && s->blocked_point >= first) {
     return false;
   }
-  const double *limit = s->draft->index->limit;
   s->events += (uint64_t)(need - s->segment) / SEGMENTS_PER_EVENT;
   for (int32_t point = mr_point_after(need); point >= first; point--) {
-    if (s->load[point] + bytes > limit[point]) {
+    if (s->load[point] + bytes > s->limit[point]) {
       s->blocked_rank = rank;
       s->blocked_point = point;
       return false;
@@ -280,6 +280,19 @@ static double next_event(const struct mr_problem_simulation *s) {
   return next;
 }
 
+/* A boundary at which the draft itself leaves no room for a pause is passed without one; at others
+ * a fetch ahead must not take that room, or everybody may come to wait for everybody else. */
+static void set_limits(struct mr_problem_simulation *s) {
+  const double *load = s->draft->load;
+  for (int32_t boundary = 0; boundary <= s->problem->segment_count; boundary++) {
+    int32_t after = mr_point_after(boundary);
+    int32_t before = mr_point_before(boundary);
+    bool pauses = fmax(load[after], load[before]) <= s->device_limit;
+    s->limit[after] = s->limit[before] = pauses ? s->device_limit : INFINITY;
+    s->limit[mr_point_during(boundary)] = s->device_limit;
+  }
+}
+
 static void begin(struct mr_problem_simulation *s) {
   int32_t count = s->problem->segment_count;
   size_t boundary_count = (size_t)count + 1;
@@ -299,6 +312,7 @@ static void begin(struct mr_problem_simulation *s) {
     s->moving[link] = NOBODY;
   }
   memcpy(s->load, s->draft->load, 3 * boundary_count * sizeof *s->load);
+  set_limits(s);
   memcpy(s->missing, s->draft->fetch_count, boundary_count * sizeof *s->missing);
   s->remaining[count] = 0;
   for (int32_t k = count - 1; k >= 0; k--) {
@@ -357,6 +371,7 @@ void mr_problem_simulation_destroy(struct mr_problem_simulation *simulation) {
     return;
   }
   free(simulation->load);
+  free(simulation->limit);
   free(simulation->missing);
   free(simulation->remaining);
   free(simulation->outs);
@@ -378,14 +393,16 @@ mr_status mr_problem_simulation_create(const struct mr_problem *problem,
   s->device_limit = mr_problem_limit(problem->device_bytes);
   s->host_limit = mr_problem_limit(problem->host_bytes);
   s->load = mr_allocate(3 * boundary_count, sizeof *s->load);
+  s->limit = mr_allocate(3 * boundary_count, sizeof *s->limit);
   s->missing = mr_allocate(boundary_count, sizeof *s->missing);
   s->remaining = mr_allocate(boundary_count, sizeof *s->remaining);
   s->outs = mr_allocate(n, sizeof *s->outs);
   s->writes.ranks = mr_allocate(n, sizeof *s->writes.ranks);
   s->reads.ranks = mr_allocate(n, sizeof *s->reads.ranks);
   s->ins.ranks = mr_allocate(n, sizeof *s->ins.ranks);
-  if (s->load == NULL || s->missing == NULL || s->remaining == NULL || s->outs == NULL ||
-      s->writes.ranks == NULL || s->reads.ranks == NULL || s->ins.ranks == NULL) {
+  if (s->load == NULL || s->limit == NULL || s->missing == NULL || s->remaining == NULL ||
+      s->outs == NULL || s->writes.ranks == NULL || s->reads.ranks == NULL ||
+      s->ins.ranks == NULL) {
     mr_problem_simulation_destroy(s);
     return MR_NO_MEMORY;
   }
