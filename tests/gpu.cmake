@@ -52,4 +52,10 @@ if(TARGET memrun_cuda_on_cpu)
   memrun_device_test(device_kernels test_device_kernels)
   set_property(TEST unit/device_kernels APPEND PROPERTY LABELS slow)
   set_property(TEST unit/device_kernels APPEND PROPERTY ENVIRONMENT MEMRUN_DRAWS=1)
+
+  memrun_unit_test(cuda_mixed)
+  target_link_libraries(test_unit_cuda_mixed PRIVATE memrun_train memrun_kernels)
+  set_property(TEST unit/cuda_mixed APPEND PROPERTY LABELS slow)
+  set_property(TEST unit/cuda_mixed APPEND PROPERTY ENVIRONMENT ${memrun_fake_device}
+    MEMRUN_FAKE_SEED=2)
 endif()

@@ -178,6 +178,7 @@ static mr_status run_unconstrained(const struct trainer_options *options, struct
   free_options.run.offload = MR_OFFLOAD_NONE;
   free_options.run.recompute = MR_RECOMPUTE_NONE;
   free_options.run.defer = MR_DEFER_NEVER;
+  free_options.run.plan_path = NULL;
   free_options.run.nvme = NULL;
   free_options.run.nvme_count = 0;
   free_options.run.trace_path = NULL;
