@@ -75,11 +75,12 @@ static void set_prices(struct chooser *chooser) {
   }
 }
 
-/* Compute seconds between the two ops of a gap. */
+/* Compute seconds between the two ops of a gap that is not resting. */
 static double idle_seconds(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
   uint32_t n = draft->op_count;
-  double turn = gap->before_op / n * draft->clock[n];
-  return turn + draft->clock[gap->before_op % n] - draft->clock[gap->after_op + 1];
+  bool round = gap->before_op >= n;
+  double turn = round ? draft->clock[n] : 0;
+  return turn + draft->clock[gap->before_op - (round ? n : 0)] - draft->clock[gap->after_op + 1];
 }
 
 /* What evicting a kept gap would cost; kept_price is what its tensor costs now. */
@@ -193,6 +194,7 @@ static void value_all(struct chooser *chooser) {
   for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
     bool begins = i == 0 || gaps[i].tensor != gaps[i - 1].tensor;
     kept_price = begins ? -1 : kept_price;
+    if (chooser->relief[i] == 0) continue;
     struct offer offer = chooser->relief[i] < 0 ? value_gap(chooser, i, &kept_price)
                                                 : price_gap(chooser, i, &kept_price);
     if (offer.worth > 0) {

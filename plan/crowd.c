@@ -71,8 +71,8 @@ static void take_from_ops(struct mr_crowd *crowd, uint32_t block, uint32_t from,
 }
 
 static void take_inside(struct mr_crowd *crowd, uint32_t from, uint32_t to, uint64_t pages) {
-  for (uint32_t k = from; k < to;) {
-    uint32_t index = k / crowd->block_ops;
+  uint32_t index = from / crowd->block_ops;
+  for (uint32_t k = from; k < to; index++) {
     struct mr_crowd_block *block = &crowd->blocks[index];
     uint32_t end = block_end(crowd, index);
     bool whole = k == index * crowd->block_ops && end <= to;
@@ -97,8 +97,8 @@ void mr_crowd_take(struct mr_crowd *crowd, uint32_t from, uint32_t to, uint64_t 
 
 static void sum_inside(const struct mr_crowd *crowd, uint32_t from, uint32_t to,
                        struct mr_crowd_sum *sum) {
-  for (uint32_t k = from; k < to;) {
-    uint32_t index = k / crowd->block_ops;
+  uint32_t index = from / crowd->block_ops;
+  for (uint32_t k = from; k < to; index++) {
     const struct mr_crowd_block *block = &crowd->blocks[index];
     uint32_t end = block_end(crowd, index);
     if (block->ops > 0 && k == index * crowd->block_ops && end <= to) {

@@ -319,15 +319,21 @@ struct grant {
  * may start. */
 static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *lane,
                             struct grant *grant_out) {
+  const double *clock = sweep->draft->clock;
   double horizon = clock_at(sweep, sweep->op) + sweep->lookahead_seconds;
+  uint32_t next = (uint32_t)(lane->head % lane->count);
+  uint32_t lap = (uint32_t)(lane->head / lane->count);
   uint32_t seen = 0;
   for (uint64_t u = lane->head; u < lane->head + lane->count && seen < FETCH_WINDOW; u++) {
-    uint32_t item = (uint32_t)(u % lane->count);
-    uint32_t lap = (uint32_t)(u / lane->count);
-    if (lane->started_laps[item] > lap) continue;
+    uint32_t item = next;
+    uint32_t turn = lap;
+    next = item + 1 < lane->count ? item + 1 : 0;
+    lap += next == 0;
+    if (lane->started_laps[item] > turn) continue;
     uint32_t gap = lane->gaps[item];
-    uint64_t needed_at = (uint64_t)lap * sweep->n + sweep->draft->gaps[gap].before_op % sweep->n;
-    if (needed_at > sweep->op + 1 && clock_at(sweep, needed_at) > horizon) break;
+    uint32_t k = sweep->draft->gaps[gap].before_op % sweep->n;
+    uint64_t needed_at = (uint64_t)turn * sweep->n + k;
+    if (needed_at > sweep->op + 1 && turn * clock[sweep->n] + clock[k] > horizon) break;
     seen++;
     grant_out->item = u;
     if (may_fetch(sweep, gap, needed_at, &grant_out->fetch_op)) {
