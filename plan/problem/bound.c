@@ -14,6 +14,8 @@
 #define WINDOW_ROUNDS   4
 /* What the searches may leave open, taken off the result. */
 #define SEARCH_ERROR 1e-9
+/* The part by which sums of many times, here and in a schedule, may differ by rounding. */
+#define SUM_ERROR 1e-12
 
 /* The least time after the cut where `before` seconds have passed; at most `most`, or INFINITY. */
 static double least_after(const struct mr_problem_cutter *cutter, double before, double most) {
@@ -286,7 +288,7 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
     sum_seconds += part_seconds;
   }
   if (status == MR_OK) {
-    *seconds_out = fmax(whole_seconds, sum_seconds);
+    *seconds_out = fmax(whole_seconds, sum_seconds) * (1 - SUM_ERROR);
   }
   mr_problem_parts_destroy(parts);
   return status;

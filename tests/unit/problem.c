@@ -122,6 +122,22 @@ static void what_cannot_hide_is_waited_for(void **state) {
   mr_problem_destroy(problem);
 }
 
+/* Six thirds of a second, one after the other, are a rounding less than six bytes at three a
+ * second; the bound must not be above that either. */
+static void rounding_is_left_out_of_the_bound(void **state) {
+  (void)state;
+  struct mr_problem *problem = parse("1 6 6 0 3 3 3 3  0  6"
+                                     " 1 -1 0 1e9 1 0 0 1 -1 0 1e9 1 0 0 1 -1 0 1e9 1 0 0"
+                                     " 1 -1 0 1e9 1 0 0 1 -1 0 1e9 1 0 0 1 -1 0 1e9 1 0 0");
+  struct mr_problem_schedule *schedule = NULL;
+  assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+  assert_true(schedule->fits);
+  assert_true(schedule->seconds < 2);
+  assert_true(schedule->bound_seconds <= schedule->seconds);
+  mr_problem_schedule_destroy(schedule);
+  mr_problem_destroy(problem);
+}
+
 static void given_problems_are_near_their_bounds(void **state) {
   (void)state;
   assert_true(plan_gap("i16a", problem_from_file(PROBLEM_DATA "/i16a.txt")) <= 0.1);
@@ -365,6 +381,7 @@ int main(void) {
       cmocka_unit_test(malformed_problems_are_refused),
       cmocka_unit_test(what_nobody_needs_is_read_as_needed_at_the_end),
       cmocka_unit_test(what_cannot_hide_is_waited_for),
+      cmocka_unit_test(rounding_is_left_out_of_the_bound),
       cmocka_unit_test(given_problems_are_near_their_bounds),
       cmocka_unit_test(families_are_near_their_bounds),
       cmocka_unit_test(the_same_problem_gives_the_same_schedule),
