@@ -59,7 +59,8 @@ static void add_face(struct rates *rates, const struct point *points, uint32_t i
 }
 
 static void find_faces(struct rates *rates, const struct mr_plan_problem *problem) {
-  struct point points[MOST_POINTS] = {{.read = rates->read}, {0}, {0}, {.write = rates->write}};
+  struct point points[MOST_POINTS] = {[0].read = rates->read,
+                                      [MOST_POINTS - 1].write = rates->write};
   mr_plan_share_drive(problem, MR_DRIVE_AWAITED_SHARE, &points[1].read, &points[1].write);
   mr_plan_share_drive(problem, 1 - MR_DRIVE_AWAITED_SHARE, &points[2].read, &points[2].write);
   for (uint32_t i = 0; i < MOST_POINTS; i++) {
