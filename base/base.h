@@ -2,7 +2,8 @@
 /*
  * base/ is what every room stands on and knows no word of the domain: asserts, checked arithmetic,
  * the clock, random numbers, threads that sleep on counters, crews of threads for tasks that do not
- * depend on each other, growing arrays that are bounded by their caller, JSON and trace output.
+ * depend on each other, growing arrays that are bounded by their caller, files that appear whole,
+ * JSON and trace output.
  *
  * Nouns. A *counter* is a 32-bit futex word that only grows; whoever waits for a value sleeps in
  * the kernel after a short spin. A *crew* (base/crew.h) is a number of threads that a piece of work

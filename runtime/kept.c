@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "plan/plan_file.h"
 #include "runtime/planning.h"
 
@@ -53,34 +53,18 @@ static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   return status;
 }
 
-static bool write_whole(const char *path, const char *text) {
-  FILE *file = fopen(path, "we");
-  if (file == NULL) {
-    return false;
-  }
-  bool written = fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fileno(file)) == 0;
-  return fclose(file) == 0 && written;
-}
-
 mr_status mr_plan_save(const struct mr_plan *plan, const char *path) {
   if (!plan->layout->fits) {
     mr_log(MR_LOG_ERROR, "plan %s: a plan that does not fit is not kept", path);
     return MR_DOES_NOT_FIT;
   }
   char *text = NULL;
-  size_t capacity = strlen(path) + 32;
-  char *temporary = mr_allocate(1, capacity);
-  mr_status status = temporary == NULL ? MR_NO_MEMORY : print_plan(plan, &text);
-  if (status == MR_OK) {
-    snprintf(temporary, capacity, "%s.%ld.tmp", path, (long)getpid());
-    if (!write_whole(temporary, text) || rename(temporary, path) != 0) {
-      mr_log(MR_LOG_ERROR, "plan %s: %s", path, strerror(errno));
-      (void)unlink(temporary);
-      status = MR_IO;
-    }
+  mr_status status = print_plan(plan, &text);
+  if (status == MR_OK && !mr_file_write(path, text)) {
+    mr_log(MR_LOG_ERROR, "plan %s: %s", path, strerror(errno));
+    status = MR_IO;
   }
   free(text);
-  free(temporary);
   return status;
 }
 

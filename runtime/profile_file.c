@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "runtime/profile.h"
 
@@ -240,32 +240,24 @@ static void make_directories(char *path) {
   }
 }
 
-static bool write_whole(const char *path, const char *text) {
-  FILE *file = fopen(path, "we");
-  if (file == NULL) {
-    return false;
-  }
-  bool written = fputs(text, file) >= 0 && fputc('\n', file) >= 0 && fflush(file) == 0 &&
-                 fsync(fileno(file)) == 0;
-  return (fclose(file) == 0) && written;
+static bool write_line(const char *path, const char *text) {
+  struct mr_new_file file;
+  return mr_new_file_open(&file, path) &&
+         mr_new_file_close(&file, fprintf(file.stream, "%s\n", text) >= 0);
 }
 
 void mr_profile_save(const char *path, const struct mr_profile *profile) {
   char *text = NULL;
-  size_t capacity = strlen(path) + 32;
-  char *temporary = mr_allocate(1, capacity);
-  if (temporary == NULL || mr_profile_print(profile, &text) != MR_OK) {
-    free(temporary);
+  char *folders = strdup(path);
+  if (folders == NULL || mr_profile_print(profile, &text) != MR_OK) {
+    free(folders);
     return;
   }
-  snprintf(temporary, capacity, "%s", path);
-  make_directories(temporary);
-  snprintf(temporary, capacity, "%s.%ld.tmp", path, (long)getpid());
-  if (!write_whole(temporary, text) || rename(temporary, path) != 0) {
+  make_directories(folders);
+  if (!write_line(path, text)) {
     mr_log(MR_LOG_WARN, "profile %s: %s; the machine will be measured again next time", path,
            strerror(errno));
-    (void)unlink(temporary);
   }
   free(text);
-  free(temporary);
+  free(folders);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "tools/bench.h"
 #include "tools/job.h"
@@ -54,15 +55,8 @@ static mr_status write_file(const struct cli *cli, const char *ending, const cha
   if (status != MR_OK) {
     return status;
   }
-  FILE *file = fopen(path, "we");
-  bool written = file != NULL && fputs(text, file) != EOF;
-  int error = errno;
-  if (file != NULL && fclose(file) != 0) {
-    error = errno;
-    written = false;
-  }
-  if (!written) {
-    mr_log(MR_LOG_ERROR, "%s cannot be written: %s", path, strerrordesc_np(error));
+  if (!mr_file_write(path, text)) {
+    mr_log(MR_LOG_ERROR, "%s cannot be written: %s", path, strerrordesc_np(errno));
     return MR_IO;
   }
   return MR_OK;

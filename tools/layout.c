@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "plan/pack/pack.h"
 #include "tools/options.h"
 #include "tools/output.h"
@@ -54,10 +55,13 @@ static mr_status read_table(struct layout *layout) {
 }
 
 static mr_status write_table(const struct layout *layout, const char *path) {
-  FILE *file = fopen(path, "we");
-  bool failed = file == NULL || mr_pack_table_write(&layout->table, layout->offsets, file) != MR_OK;
-  failed = (file != NULL && fclose(file) != 0) || failed;
-  if (failed) {
+  struct mr_new_file file;
+  bool written = mr_new_file_open(&file, path);
+  if (written) {
+    mr_status status = mr_pack_table_write(&layout->table, layout->offsets, file.stream);
+    written = mr_new_file_close(&file, status == MR_OK);
+  }
+  if (!written) {
     mr_log(MR_LOG_ERROR, "cannot write %s: %m", path);
     return errno == ENOSPC ? MR_NO_SPACE : MR_IO;
   }

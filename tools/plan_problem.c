@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "plan/problem/problem.h"
 #include "tools/job.h"
@@ -78,10 +79,7 @@ fail:
 }
 
 static mr_status write_file(const char *path, const char *text) {
-  FILE *file = fopen(path, "we");
-  bool failed = file == NULL || fputs(text, file) == EOF;
-  failed = (file != NULL && fclose(file) != 0) || failed;
-  if (failed) {
+  if (!mr_file_write(path, text)) {
     mr_log(MR_LOG_ERROR, "cannot write %s: %m", path);
     return errno == ENOSPC ? MR_NO_SPACE : MR_IO;
   }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A *new file* appears whole under its path or not at all: it is written beside the path, synced
+ * and renamed, so that a full disk or a killed process leaves what was there before. What is no
+ * regular file, a pipe or a terminal, is written to as it is.
+ */
+#ifndef MEMRUN_BASE_FILE_H
+#define MEMRUN_BASE_FILE_H
+
+#include <stdio.h>
+
+#include "base/base.h"
+
+struct mr_new_file {
+  FILE *stream; /* to write to */
+  const char *path;
+  char *temporary; /* NULL: the path itself is written to */
+};
+
+/* The path must outlive the file. False: errno says why, and nothing is to be closed. */
+MR_CHECK_RESULT bool mr_new_file_open(struct mr_new_file *file, const char *path);
+
+/* Ends the file, under its path where `written` and where the disk took all of it. False: errno
+ * says why, and the path is as it was. */
+MR_CHECK_RESULT bool mr_new_file_close(struct mr_new_file *file, bool written);
+
+/* Both around one text. */
+MR_CHECK_RESULT bool mr_file_write(const char *path, const char *text);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that appear whole or not at all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static char folder[64];
+static char path[96];
+
+static int set_up(void **state) {
+  (void)state;
+  snprintf(folder, sizeof folder, "/tmp/memrun-file-XXXXXX");
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/out", folder);
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  (void)unlink(path);
+  return rmdir(folder); /* fails where anything else was left */
+}
+
+static void holds(const char *text) {
+  char found[64] = {0};
+  FILE *file = fopen(path, "re");
+  assert_non_null(file);
+  size_t count = fread(found, 1, sizeof found - 1, file);
+  assert_int_equal(count, strlen(text));
+  assert_string_equal(found, text);
+  assert_int_equal(fclose(file), 0);
+}
+
+static void a_file_takes_the_place_of_another(void **state) {
+  (void)state;
+  assert_true(mr_file_write(path, "first"));
+  holds("first");
+  assert_true(mr_file_write(path, "second"));
+  holds("second");
+}
+
+/* A disk that takes four bytes and no more, as the process's own limit has it. */
+static void a_file_that_the_disk_does_not_take_leaves_the_one_before(void **state) {
+  (void)state;
+  struct rlimit before;
+  assert_true(mr_file_write(path, "first"));
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit little = {.rlim_cur = 4, .rlim_max = before.rlim_max};
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+  errno = 0;
+  bool written = mr_file_write(path, "second");
+  int error = errno;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  assert_false(written);
+  assert_int_equal(error, EFBIG);
+  holds("first");
+}
+
+static void what_its_writer_gives_up_is_gone(void **state) {
+  (void)state;
+  struct mr_new_file file;
+  assert_true(mr_file_write(path, "first"));
+  assert_true(mr_new_file_open(&file, path));
+  assert_true(fputs("half", file.stream) >= 0);
+  errno = 0;
+  assert_false(mr_new_file_close(&file, false));
+  assert_int_equal(errno, EIO);
+  holds("first");
+}
+
+static void a_missing_folder_is_told(void **state) {
+  (void)state;
+  char missing[128];
+  snprintf(missing, sizeof missing, "%s/none/out", folder);
+  assert_false(mr_file_write(missing, "text"));
+  assert_int_equal(errno, ENOENT);
+}
+
+/* A device is written to, not replaced. */
+static void what_is_no_file_stays_what_it_is(void **state) {
+  (void)state;
+  struct stat found;
+  assert_true(mr_file_write("/dev/null", "text"));
+  assert_int_equal(stat("/dev/null", &found), 0);
+  assert_true(S_ISCHR(found.st_mode));
+  assert_false(mr_file_write("/dev/full", "text"));
+  assert_int_equal(errno, ENOSPC);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_file_takes_the_place_of_another, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_file_that_the_disk_does_not_take_leaves_the_one_before,
+                                      set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_its_writer_gives_up_is_gone, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_missing_folder_is_told, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_no_file_stays_what_it_is, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
