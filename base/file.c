@@ -10,9 +10,10 @@
 
 #define MOST_SUFFIX 32u
 
+/* Links too: /dev/stdout is one, to what the shell has opened. */
 static bool is_special(const char *path) {
   struct stat found;
-  return stat(path, &found) == 0 && !S_ISREG(found.st_mode);
+  return lstat(path, &found) == 0 && !S_ISREG(found.st_mode);
 }
 
 bool mr_new_file_open(struct mr_new_file *file, const char *path) {
@@ -31,11 +32,14 @@ bool mr_new_file_open(struct mr_new_file *file, const char *path) {
     free(file->temporary);
     file->temporary = NULL;
   }
+  if (file->stream == NULL && errno == EACCES) {
+    file->stream = fopen(path, "we");
+  }
   return file->stream != NULL;
 }
 
 bool mr_new_file_close(struct mr_new_file *file, bool written) {
-  int error = written ? 0 : errno != 0 ? errno : EIO;
+  int error = written ? 0 : ferror(file->stream) && errno != 0 ? errno : EIO;
   if (error == 0 && fflush(file->stream) != 0) {
     error = errno;
   }

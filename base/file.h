@@ -2,7 +2,8 @@
 /*
  * A *new file* appears whole under its path or not at all: it is written beside the path, synced
  * and renamed, so that a full disk or a killed process leaves what was there before. What is no
- * regular file, a pipe or a terminal, is written to as it is.
+ * regular file, as a pipe, a terminal or a link, is written to as it is, and so is a file in a
+ * folder that takes no other.
  */
 #ifndef MEMRUN_BASE_FILE_H
 #define MEMRUN_BASE_FILE_H

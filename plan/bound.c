@@ -218,7 +218,7 @@ static mr_status add_spans(struct mr_bound *bound, const struct mr_liveness *liv
                         .written = written};
     if (fate->lasting) {
       add_span(bound, &span);
-    } else if (last_write >= 0 && is_clonable(&graph->ops[last_write])) {
+    } else if (written && last_write >= 0 && is_clonable(&graph->ops[last_write])) {
       status = add_ransom(bound, &span);
     }
   }

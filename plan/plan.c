@@ -102,7 +102,6 @@ static uint64_t least_pages(struct mr_draft *draft) {
   mr_draft_reset(draft);
   draft->host_limit_pages = host;
   draft->nvme_limit_units = nvme;
-  draft->nvme_limit_units = nvme;
   return peak;
 }
 
@@ -361,6 +360,7 @@ struct rung {
   uint64_t device_bytes;
   double bound_seconds;
   struct mr_program_plan plan;
+  mr_status status; /* one that was planned in vain failed in vain */
 };
 
 #define RUNGS_AT_ONCE 2u
@@ -398,7 +398,8 @@ static mr_status find_rung(struct descent *descent, struct rung *rung) {
 
 static mr_status plan_rung(void *context, uint32_t index) {
   struct rung *rung = &((struct descent *)context)->rungs[index];
-  return plan_budget(rung->maker, rung->device_bytes, MR_EFFORT_SEARCH, &rung->plan);
+  rung->status = plan_budget(rung->maker, rung->device_bytes, MR_EFFORT_SEARCH, &rung->plan);
+  return MR_OK;
 }
 
 /* Plans the next rung, and where a thread is to spare the one behind it, before it is known whether
@@ -427,6 +428,9 @@ static mr_status judge_rungs(struct descent *descent, uint32_t count) {
     if (is_hopeless(maker, rung->bound_seconds)) {
       descent->ended = true;
       return MR_OK;
+    }
+    if (rung->status != MR_OK) {
+      return rung->status;
     }
     judge(maker, &rung->plan);
     rung->plan = (struct mr_program_plan){0};

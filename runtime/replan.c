@@ -330,5 +330,13 @@ mr_status mr_run_review(struct mr_run *run) {
 }
 
 mr_status mr_run_make_room(struct mr_run *run) {
-  return mr_taken_excess_bytes(run) == 0 ? MR_OK : look(run, AIM_SMALLER);
+  uint64_t excess_bytes = mr_taken_excess_bytes(run);
+  mr_status status = excess_bytes == 0 ? MR_OK : look(run, AIM_SMALLER);
+  if (status == MR_NO_MEMORY) {
+    mr_log(MR_LOG_ERROR,
+           "others have %llu bytes too many of the device, and there is no memory to plan without "
+           "them; a smaller --device-mem leaves them room from the start",
+           (unsigned long long)excess_bytes);
+  }
+  return status;
 }

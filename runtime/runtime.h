@@ -58,10 +58,10 @@
  * profile's, and the present plan gets a new forecast: for the steps that follow, which alone are
  * set against it. What steps took beyond their simulation by these rates is part of it. Where it
  * was far off, a plan made for these rates takes over before the next step if it promises enough
- * (replan.c). What lasts then moves to its new homes
- * piece by piece, memory being given back as it is read, so that no budget is exceeded (migrate.c).
- * Planning is done between the steps, on the thread that steps: beside them it would slow down what
- * it wants to know. What others have of an accelerator is looked at after each step; where the
+ * (replan.c). What lasts then moves to its new homes piece by piece, memory being given back as it
+ * is read, so that no budget is exceeded (migrate.c).
+ * Planning is done between the steps, on the run's threads: beside them it would slow down what it
+ * wants to know. What others have of an accelerator is looked at after each step; where the
  * budget does not hold that beside the present plan, one for the rest takes over before the next
  * step, or the run ends.
  *
@@ -472,8 +472,8 @@ MR_CHECK_RESULT mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan
 MR_CHECK_RESULT mr_status mr_run_review(struct mr_run *run);
 
 /* Between two steps: where others have taken more of the accelerator than the present plan leaves
- * them, one for what they leave takes over. MR_DOES_NOT_FIT where none can, told in one line; the
- * run cannot go on after a failure. */
+ * them, one for what they leave takes over. MR_DOES_NOT_FIT where none can, MR_NO_MEMORY where
+ * there is none to plan with, told in one line; the run cannot go on after a failure. */
 MR_CHECK_RESULT mr_status mr_run_make_room(struct mr_run *run);
 
 /* Logs, at debug level, what a typical step took beside a simulation of it by the times of its ops

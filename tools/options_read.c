@@ -272,7 +272,9 @@ static mr_status take_letters(struct parser *parser, const char *argument) {
       option++;
     }
     if (option->name == NULL) {
-      return refuse_unknown(argument, argument + 1, strcspn(argument + 1, "="));
+      bool takes_none = *letter == '='; /* "-v=2": all of it is what is not known */
+      size_t length = takes_none ? strlen(argument + 1) : strcspn(argument + 1, "=");
+      return refuse_unknown(argument, argument + 1, length);
     }
     mr_status status = take(parser, option, NULL);
     if (status != MR_OK) {

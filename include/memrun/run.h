@@ -79,7 +79,8 @@ typedef enum mr_defer {
 typedef enum mr_replan {
   /* Where the steps' median is more than 5 % off the forecast, others did not take the processors,
    * and a plan for the rates that were measured promises enough. The present plan's forecast is
-   * made again where it is more than 1 % off; never while another plan is not to be taken. */
+   * made again where it is more than 1 % off; never while another plan is not to be taken. An error
+   * below the standard error of the median, by the spread of the steps, counts as none. */
   MR_REPLAN_AUTO = 0,
   MR_REPLAN_NEVER = 1,
   MR_REPLAN_ALWAYS = 2, /* after every second step, whatever it gains: for tests */

@@ -112,6 +112,10 @@ FAKE_API void fake_live_count(struct fake_live *live_out);
  * items carried out. */
 FAKE_API uint64_t fake_call_count(const char *name);
 
+/* Others take `bytes` of the device with the launch that is the `launches`-th from now, as
+ * MEMRUN_FAKE_LATE has them do. */
+FAKE_API void fake_take_late(uint64_t launches, uint64_t bytes);
+
 /* For libraries on top of the driver: whether the calling thread has the context; work for a
  * stream, which gets a copy of the payload: 0, or the driver's result. */
 FAKE_API bool fake_has_context(void);

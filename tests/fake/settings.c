@@ -67,8 +67,8 @@ static struct {
   uint64_t seed;
   uint64_t memory_bytes;
   uint64_t lazy_bytes;
-  uint64_t late_launch;
-  uint64_t late_bytes;
+  _Atomic uint64_t late_launch;
+  _Atomic uint64_t late_bytes;
   struct fault faults[MAX_FAULTS];
   uint32_t fault_count;
 } settings;
@@ -176,6 +176,11 @@ uint64_t fake_memory_bytes(void) {
 
 uint64_t fake_lazy_bytes(void) {
   return settings.lazy_bytes;
+}
+
+void fake_take_late(uint64_t launches, uint64_t bytes) {
+  atomic_store(&settings.late_bytes, bytes);
+  atomic_store(&settings.late_launch, fake_call_count("cuLaunchKernel") + launches);
 }
 
 uint64_t fake_late_bytes(uint64_t launch) {

@@ -87,7 +87,7 @@ static void make_problem(struct mr_plan_problem *problem, struct mr_random *rand
   if (mr_random_below(random, 2) == 0) {
     problem->nvme_mixed_bytes_per_second = (problem->link[MR_LINK_NVME_READ].bytes_per_second +
                                             problem->link[MR_LINK_NVME_WRITE].bytes_per_second) *
-                                           (0.3 + 0.7 * mr_random_unit(random));
+                                           (0.2 + mr_random_unit(random));
   }
   if (mr_random_below(random, 2) == 0) {
     problem->nvme_op_seconds_per_byte = 2e-7 * mr_random_unit(random);

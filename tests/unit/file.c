@@ -75,7 +75,6 @@ static void what_its_writer_gives_up_is_gone(void **state) {
   assert_true(mr_file_write(path, "first"));
   assert_true(mr_new_file_open(&file, path));
   assert_true(fputs("half", file.stream) >= 0);
-  errno = 0;
   assert_false(mr_new_file_close(&file, false));
   assert_int_equal(errno, EIO);
   holds("first");
@@ -87,6 +86,20 @@ static void a_missing_folder_is_told(void **state) {
   snprintf(missing, sizeof missing, "%s/none/out", folder);
   assert_false(mr_file_write(missing, "text"));
   assert_int_equal(errno, ENOENT);
+}
+
+/* As /dev/stdout is one: what it points to is written, and it stays. */
+static void a_link_is_written_through(void **state) {
+  (void)state;
+  char link_path[128];
+  struct stat found;
+  snprintf(link_path, sizeof link_path, "%s/link", folder);
+  assert_int_equal(symlink(path, link_path), 0);
+  assert_true(mr_file_write(link_path, "text"));
+  holds("text");
+  assert_int_equal(lstat(link_path, &found), 0);
+  assert_true(S_ISLNK(found.st_mode));
+  assert_int_equal(unlink(link_path), 0);
 }
 
 /* A device is written to, not replaced. */
@@ -107,6 +120,7 @@ int main(void) {
                                       set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_its_writer_gives_up_is_gone, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_missing_folder_is_told, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_link_is_written_through, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_file_stays_what_it_is, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
