@@ -332,15 +332,17 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
   const struct mr_program_plan *best = search->finalists[0].layout;
   struct batch batch = {0};
   uint32_t numbers[MR_PATH_TRIALS]; /* of the positions that are in the batch */
+  uint32_t begun = 0;
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     mr_path_select(path, positions[i]);
     seconds_out[i] = INFINITY;
     bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
     if (hopeless || settled(search)) continue;
-    status = make_selected(search, path, &batch.candidates[batch.count]);
+    status = make_selected(search, path, &batch.candidates[begun]);
     if (status == MR_OK) {
-      numbers[batch.count++] = i;
+      numbers[begun++] = i;
+      batch.count = begun;
     }
   }
   if (status != MR_OK) {
@@ -348,7 +350,7 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
     return status;
   }
   status = try_batch(search, &batch);
-  for (uint32_t i = 0; status == MR_OK && i < batch.count; i++) {
+  for (uint32_t i = 0; status == MR_OK && i < begun; i++) {
     seconds_out[numbers[i]] = batch.seconds[i];
   }
   return status;
