@@ -120,10 +120,16 @@ static void late_fini(struct cuda_job *job) {
   cuda_job_fini(job);
 }
 
-/* The steps of a run up to the first that fails; the last report, and what the device holds in all.
+/* What the device has in use: at most before somebody takes memory, and at the end of the run. */
+struct in_use {
+  uint64_t before_bytes;
+  uint64_t held_bytes;
+};
+
+/* The steps of a run up to the first that fails; the last report, and what the device has in use.
  */
 static mr_status run_late(struct cuda_job *job, uint64_t seed, struct mr_step_report *report,
-                          uint64_t *held_bytes_out) {
+                          struct in_use *in_use_out) {
   struct mr_run *run = NULL;
   struct fake_live live;
   cuda_job_set(seed, NULL);
@@ -133,13 +139,14 @@ static mr_status run_late(struct cuda_job *job, uint64_t seed, struct mr_step_re
   for (uint64_t step = 1; status == MR_OK && step <= STEPS; step++) {
     struct mr_step_report now = {.size_bytes = sizeof now};
     if (step == LATE_STEP) {
+      in_use_out->before_bytes = report->peak_bytes[MR_TIER_DEVICE];
       fake_take_late(LATE_LAUNCHES, LATE_BYTES);
     }
     status = world_step(&job->world, run, step, MR_STEP_TRAIN, &now);
     *report = status == MR_OK ? now : *report;
   }
   fake_live_count(&live);
-  *held_bytes_out = live.device_bytes;
+  in_use_out->held_bytes = live.device_bytes;
   if (status == MR_OK) {
     world_compare(&job->world, run, &job->expected);
   }
@@ -151,20 +158,21 @@ static mr_status run_late(struct cuda_job *job, uint64_t seed, struct mr_step_re
 static void room_is_made(struct cuda_job_tiers ways, uint64_t seed) {
   struct cuda_job job;
   struct mr_step_report report;
-  uint64_t held_bytes = 0;
+  struct in_use in_use = {0};
   struct mr_size_text budget;
   late_init(&job, ways, LATE_BYTES);
-  assert_int_equal(run_late(&job, seed, &report, &held_bytes), MR_OK);
+  assert_int_equal(run_late(&job, seed, &report, &in_use), MR_OK);
   assert_int_equal(warnings.count, 1);
   assert_non_null(strstr(warnings.last, "after step 3 "));
   assert_non_null(strstr(warnings.last, mr_size_format(job.options.device_bytes, &budget)));
   assert_int_equal(report.replan_count, 1);
   assert_int_equal(report.replan_step, STEPS);
-  assert_true(held_bytes <= job.options.device_bytes);
+  assert_true(in_use.held_bytes <= job.options.device_bytes);
   assert_int_equal(report.budget_bytes[MR_TIER_DEVICE], job.options.device_bytes);
   assert_true(report.planned_peak_bytes[MR_TIER_DEVICE] <= job.options.device_bytes);
   /* The truth of the third step, in which there was no room. */
   assert_true(report.peak_bytes[MR_TIER_DEVICE] > job.options.device_bytes);
+  assert_int_equal(report.peak_bytes[MR_TIER_DEVICE], in_use.before_bytes + LATE_BYTES);
   late_fini(&job);
 }
 
@@ -187,9 +195,9 @@ static void for_what_comes_later_room_is_made(void **state) {
 static void expect_refusal(uint64_t more_bytes) {
   struct cuda_job job;
   struct mr_step_report report;
-  uint64_t held_bytes = 0;
+  struct in_use in_use = {0};
   late_init(&job, tiers, more_bytes);
-  assert_int_equal(run_late(&job, 1, &report, &held_bytes), MR_DOES_NOT_FIT);
+  assert_int_equal(run_late(&job, 1, &report, &in_use), MR_DOES_NOT_FIT);
   assert_int_equal(report.step, 3);
   assert_int_equal(warnings.count, 1);
   const char *would_do = strstr(warnings.last, "--device-mem ");
