@@ -7,7 +7,8 @@
  * The null stream is the legacy one: what it gets waits for all that blocking streams (not made
  * with MR_CU_STREAM_NON_BLOCKING) have got, and what they get afterwards waits for it.
  *
- * A destroyed stream ends when its work is done; its thread is joined when the context goes.
+ * A destroyed stream ends when its work is done; its thread is joined when the context goes. A
+ * device that hangs keeps its context, and nobody joins any of its threads.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ static struct {
   pthread_mutex_t lock;
   struct fake_stream *streams[MAX_STREAMS]; /* [0] is the null stream, once it was used */
   uint32_t count;
+  bool hung;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Held shared by work. A device that breaks takes its work with it: nobody is told of it while some
@@ -76,6 +78,21 @@ static void dawdle(struct fake_stream *stream) {
   }
 }
 
+/* Never returns, nor does any thread of the device end in order any more. */
+static _Noreturn void hang(void) {
+  pthread_mutex_lock(&all.lock);
+  for (uint32_t i = 0; i <= all.count && !all.hung; i++) {
+    if (all.streams[i] != NULL) {
+      pthread_detach(all.streams[i]->thread);
+    }
+  }
+  all.hung = true;
+  pthread_mutex_unlock(&all.lock);
+  while (true) {
+    (void)pause();
+  }
+}
+
 static void run_item(struct fake_item *item) {
   if (!item->work) {
     item->run(item->payload);
@@ -88,9 +105,7 @@ static void run_item(struct fake_item *item) {
   }
   pthread_rwlock_unlock(&working);
   if (fate == FAKE_ITEM_HANGS) {
-    while (true) {
-      (void)pause();
-    }
+    hang();
   }
 }
 
@@ -153,7 +168,7 @@ void fake_stream_push_wait(struct fake_stream *stream, struct fake_stream *await
   push(stream, item);
 }
 
-/* The seed decides how late the stream is: one in three is prompt. */
+/* The seed decides how late the stream is: one in three is prompt. Under the lock of all. */
 static struct fake_stream *stream_create(uint32_t index, bool blocking) {
   static const uint32_t slowness[] = {0, 1, 4};
   struct fake_stream *stream = calloc(1, sizeof *stream);
@@ -169,6 +184,9 @@ static struct fake_stream *stream_create(uint32_t index, bool blocking) {
   if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
     free(stream);
     return NULL;
+  }
+  if (all.hung) {
+    pthread_detach(stream->thread);
   }
   return stream;
 }
@@ -257,6 +275,7 @@ void fake_stream_clear(void) {
   for (uint32_t i = 0; i <= all.count; i++) {
     struct fake_stream *stream = all.streams[i];
     if (stream != NULL) {
+      MR_ASSERT(!all.hung);
       pthread_join(stream->thread, NULL);
     }
   }
