@@ -60,7 +60,7 @@ static mr_status make(struct mr_plan *plan) {
       .read_bytes_per_second = 1, .write_bytes_per_second = 1, .mixed_bytes_per_second = 1};
   mr_status status = MR_OK;
   if (plan->settings.machine == NULL) {
-    status = mr_profile_get(&plan->settings, &plan->profile, &nvme);
+    status = mr_profile_get(&plan->settings, plan->graph, &plan->profile, &nvme);
   }
   if (status != MR_OK) {
     return status;

@@ -142,8 +142,20 @@ struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
   return at < profile->path_count ? &profile->paths[at].rates : NULL;
 }
 
-mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile **profile_out,
-                         struct mr_store_rates *nvme_out) {
+/* Times what the profile does not know of a graph's ops; on an accelerator the first steps do. */
+static mr_status get_ops(const struct mr_settings *settings, const struct mr_graph *graph,
+                         struct mr_profile *profile, bool *changed) {
+  if (graph == NULL || settings->device->streams != NULL) {
+    return MR_OK;
+  }
+  uint32_t known = profile->rate_count;
+  mr_status status = mr_rehearse_unknown(graph, settings, profile);
+  *changed = *changed || profile->rate_count > known;
+  return status;
+}
+
+mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_graph *graph,
+                         struct mr_profile **profile_out, struct mr_store_rates *nvme_out) {
   struct mr_profile *profile = mr_allocate(1, sizeof *profile);
   if (profile == NULL) {
     return MR_NO_MEMORY;
@@ -166,6 +178,9 @@ mr_status mr_profile_get(const struct mr_settings *settings, struct mr_profile *
   }
   if (status == MR_OK && settings->offload_nvme) {
     status = get_paths(settings, profile, &changed, nvme_out);
+  }
+  if (status == MR_OK) {
+    status = get_ops(settings, graph, profile, &changed);
   }
   if (status != MR_OK) {
     free(profile);

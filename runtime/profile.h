@@ -4,8 +4,9 @@
  * to one machine (processor, cores, threads of the run); a file of another machine, or one that is
  * not what it says, is measured again and replaced. NVMe rates are kept for each set of devices.
  *
- * An op's seconds come from ops of its kind and of like size that were run before; before that,
- * from what the machine does with memory and arithmetic alone.
+ * An op's seconds come from ops of its kind and of like size that were run before, in a step or, on
+ * the processor, by themselves before the first plan (rehearse.c); else from what the machine does
+ * with memory and arithmetic alone.
  *
  * What links take from the ops beside them: a copy runs on a processor of its own for as long as it
  * takes, so ops have a pace beside copies; what NVMe takes goes by the byte, since the drive moves
@@ -83,11 +84,12 @@ void mr_profile_save(const char *path, const struct mr_profile *profile);
 struct mr_settings;
 
 /*
- * The profile of this machine for these settings: loaded where possible, measured where not, saved
- * where it was measured. *nvme_out: the rates of the settings' paths, where NVMe is used.
- * MR_NO_MEMORY; what mr_store_probe gives.
+ * The profile of this machine for these settings and the ops of the graph, which may be NULL:
+ * loaded where possible, measured where not, saved where it was measured. *nvme_out: the rates of
+ * the settings' paths, where NVMe is used. MR_NO_MEMORY; what mr_store_probe and ops give.
  */
 MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
+                                         const struct mr_graph *graph,
                                          struct mr_profile **profile_out,
                                          struct mr_store_rates *nvme_out);
 

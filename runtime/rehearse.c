@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What libraries take of an accelerator's memory when ops first run. They load code and take
- * workspaces at their first use, long after a budget was cut up, and a plan must have left them
- * room. So before it is, one op of each kind and size of the graph is run by itself, on zeros, in
- * memory for the largest of them that is given back at once. What stays taken is found in use when
- * the device is looked at afterwards.
+ * Ops that are run by themselves before a plan is made, on zeros, in memory for the largest of them
+ * that is given back at once.
+ *
+ * On an accelerator because libraries load code and take workspaces when ops first run, long after
+ * a budget was cut up, and a plan must have left them room: one op of each kind and size is run,
+ * and what stays taken is found in use when the device is looked at afterwards. No plan has less
+ * memory than the largest op, so a job that fits its budget does so while it is rehearsed; where
+ * the device has not even that free, nothing is.
+ *
+ * On the processor because the first forecast is to be right: what drills of arithmetic and memory
+ * say of an op that was never run was half as long again as the step. Ops of whose kind and size
+ * the profile knows nothing are timed, as far as they fit the budget and a limit of time.
  *
  * Ops are alike where callback, kind, flags, costs and sizes of operands are: then they ask
- * libraries for the same work. No plan has less memory than the largest op, so a job that fits its
- * budget does so while it is rehearsed; where the device has not even that free, nothing is.
+ * libraries for the same work.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +22,21 @@
 #include "runtime/runtime.h"
 
 #define OPERAND_ALIGNMENT 256u
+/* What timing ops may take in all, by what is reckoned of each before. */
+#define TIMING_SECONDS 2.0
+/* An op runs once to warm up, and then so often, or until it has taken so long; the middle of these
+ * runs counts. */
+#define TIMED_RUNS 5u
+#define OP_SECONDS 0.1
+/* Larger ops go by smaller ones of their kind: zeros for them take longer than the ops. */
+#define MOST_TIMED_BYTES (512ull << 20)
 
 struct rehearsal {
   const struct mr_graph *graph;
   const struct mr_device_ops *device_ops;
   struct mr_device *device;
-  struct mr_stream *stream;
+  struct mr_stream *stream; /* NULL: ops run on the team */
+  struct mr_team *team;
   mr_op_id *ops; /* one of each */
   uint32_t op_count;
   uint64_t bytes; /* of the largest */
@@ -36,8 +51,11 @@ static bool same_sizes(const struct mr_graph *graph, const mr_tensor_id *a, cons
   return same;
 }
 
-static bool alike(const struct mr_graph *graph, const struct mr_op *a, const struct mr_op *b) {
-  return a->run[MR_BACKEND_CUDA] == b->run[MR_BACKEND_CUDA] && a->flags == b->flags &&
+static bool alike(const struct rehearsal *rehearsal, mr_op_id first, mr_op_id second) {
+  const struct mr_graph *graph = rehearsal->graph;
+  const struct mr_op *a = &graph->ops[first], *b = &graph->ops[second];
+  mr_backend backend = rehearsal->device_ops->backend;
+  return a->run[backend] == b->run[backend] && a->flags == b->flags &&
          a->scratch_bytes == b->scratch_bytes && a->memory_bytes == b->memory_bytes &&
          a->input_count == b->input_count && a->output_count == b->output_count &&
          !(a->flops < b->flops) && !(a->flops > b->flops) && strcmp(a->kind, b->kind) == 0 &&
@@ -45,24 +63,43 @@ static bool alike(const struct mr_graph *graph, const struct mr_op *a, const str
          same_sizes(graph, a->outputs, b->outputs, a->output_count);
 }
 
-static mr_status choose_ops(struct rehearsal *rehearsal) {
-  const struct mr_graph *graph = rehearsal->graph;
+static uint64_t op_bytes(const struct rehearsal *rehearsal, mr_op_id op) {
+  return mr_op_working_bytes(rehearsal->graph, op, OPERAND_ALIGNMENT);
+}
+
+/* The place of an op like this one; op_count where there is none. */
+static uint32_t find_like(const struct rehearsal *rehearsal, mr_op_id op) {
+  uint32_t at = 0;
+  while (at < rehearsal->op_count && !alike(rehearsal, rehearsal->ops[at], op)) {
+    at++;
+  }
+  return at;
+}
+
+/* Takes the op, unless there is one like it. */
+static void choose(struct rehearsal *rehearsal, mr_op_id op) {
+  if (find_like(rehearsal, op) == rehearsal->op_count) {
+    rehearsal->ops[rehearsal->op_count++] = op;
+    rehearsal->bytes = mr_max_u64(rehearsal->bytes, op_bytes(rehearsal, op));
+  }
+}
+
+static mr_status init(struct rehearsal *rehearsal, const struct mr_graph *graph,
+                      const struct mr_settings *settings) {
+  *rehearsal = (struct rehearsal){.graph = graph, .device_ops = settings->device};
   rehearsal->ops = mr_allocate(graph->op_count, sizeof *rehearsal->ops);
-  if (rehearsal->ops == NULL) {
-    return MR_NO_MEMORY;
+  return rehearsal->ops == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+static void fini(struct rehearsal *rehearsal) {
+  if (rehearsal->stream != NULL) {
+    rehearsal->device_ops->streams->destroy(rehearsal->stream);
   }
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    bool known = graph->ops[k].run[MR_BACKEND_CUDA] == NULL;
-    for (uint32_t i = 0; i < rehearsal->op_count && !known; i++) {
-      known = alike(graph, &graph->ops[rehearsal->ops[i]], &graph->ops[k]);
-    }
-    if (!known) {
-      rehearsal->ops[rehearsal->op_count++] = k;
-      rehearsal->bytes =
-          mr_max_u64(rehearsal->bytes, mr_op_working_bytes(graph, k, OPERAND_ALIGNMENT));
-    }
+  if (rehearsal->device != NULL) {
+    rehearsal->device_ops->destroy(rehearsal->device);
   }
-  return MR_OK;
+  mr_team_destroy(rehearsal->team);
+  free(rehearsal->ops);
 }
 
 /* One range on pages of its own. */
@@ -84,11 +121,15 @@ static mr_status take_device(struct rehearsal *rehearsal, uint64_t page_bytes,
                                           .range_count = 1,
                                           .range_pages = range_pages,
                                           .timeout_seconds = timeout_seconds};
-  mr_status status = rehearsal->device_ops->create(&config, &rehearsal->device);
+  const struct mr_device_ops *device_ops = rehearsal->device_ops;
+  mr_status status = device_ops->create(&config, &rehearsal->device);
+  if (status == MR_OK && device_ops->streams == NULL) {
+    status = device_ops->bind(rehearsal->device, 0, pages, page_count);
+  } else if (status == MR_OK) {
+    status = device_ops->streams->create(rehearsal->device, 1, &rehearsal->stream);
+  }
   free(pages);
-  return status == MR_OK
-             ? rehearsal->device_ops->streams->create(rehearsal->device, 1, &rehearsal->stream)
-             : status;
+  return status;
 }
 
 /* Where a tensor of the op lies; one that is an input and an output has one place. */
@@ -109,60 +150,70 @@ static char *place(const struct mr_graph *graph, const struct mr_op *op, char *b
   return base;
 }
 
-static mr_status run_op(const struct rehearsal *rehearsal, const struct mr_op *op,
-                        uint64_t op_bytes) {
-  const struct mr_stream_ops *streams = rehearsal->device_ops->streams;
+/* The callback, and no more. */
+static mr_status call_op(const struct rehearsal *rehearsal, mr_op_id id) {
+  const struct mr_op *op = &rehearsal->graph->ops[id];
+  const struct mr_device_ops *device_ops = rehearsal->device_ops;
   void *inputs[MR_MAX_OPERANDS];
   void *outputs[MR_MAX_OPERANDS];
-  char *base = rehearsal->device_ops->range_address(rehearsal->device, 0);
+  char *base = device_ops->range_address(rehearsal->device, 0);
   for (uint32_t i = 0; i < op->input_count; i++) {
     inputs[i] = place(rehearsal->graph, op, base, op->inputs[i]);
   }
   for (uint32_t i = 0; i < op->output_count; i++) {
     outputs[i] = place(rehearsal->graph, op, base, op->outputs[i]);
   }
+  char *end = base + op_bytes(rehearsal, id);
   uint64_t scratch_bytes = mr_round_up(op->scratch_bytes, OPERAND_ALIGNMENT);
-  struct mr_op_call call = {.attributes = op->attributes,
-                            .inputs = inputs,
-                            .outputs = outputs,
-                            .scratch = scratch_bytes == 0 ? NULL : base + op_bytes - scratch_bytes,
-                            .mode = MR_STEP_TRAIN,
-                            .stream = streams->handle(rehearsal->stream)};
+  struct mr_op_call call = {
+      .attributes = op->attributes,
+      .inputs = inputs,
+      .outputs = outputs,
+      .scratch = scratch_bytes == 0 ? NULL : end - scratch_bytes,
+      .team = rehearsal->team,
+      .mode = MR_STEP_TRAIN,
+      .stream = rehearsal->stream == NULL ? NULL : device_ops->streams->handle(rehearsal->stream)};
+  return op->run[device_ops->backend](&call);
+}
+
+static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id) {
+  const struct mr_stream_ops *streams = rehearsal->device_ops->streams;
+  const char *name = rehearsal->graph->ops[id].name;
+  void *base = rehearsal->device_ops->range_address(rehearsal->device, 0);
   double seconds = 0;
-  mr_status status = streams->begin(rehearsal->stream, 0, op->name);
+  mr_status status = streams->begin(rehearsal->stream, 0, name);
   if (status == MR_OK) {
-    status = streams->clear(rehearsal->stream, base, op_bytes, op->name);
+    status = streams->clear(rehearsal->stream, base, op_bytes(rehearsal, id), name);
   }
   if (status == MR_OK) {
-    status = op->run[MR_BACKEND_CUDA](&call);
+    status = call_op(rehearsal, id);
   }
   if (status == MR_OK) {
-    status = streams->end(rehearsal->stream, 0, op->name);
+    status = streams->end(rehearsal->stream, 0, name);
   }
-  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, op->name, &seconds) : status;
+  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, name, &seconds) : status;
 }
 
 static mr_status rehearse(struct rehearsal *rehearsal, uint64_t page_bytes,
                           double timeout_seconds) {
   mr_status status = take_device(rehearsal, page_bytes, timeout_seconds);
   for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
-    mr_op_id id = rehearsal->ops[i];
-    status = run_op(rehearsal, &rehearsal->graph->ops[id],
-                    mr_op_working_bytes(rehearsal->graph, id, OPERAND_ALIGNMENT));
-  }
-  if (rehearsal->device != NULL) {
-    rehearsal->device_ops->streams->destroy(rehearsal->stream);
-    rehearsal->device_ops->destroy(rehearsal->device);
+    status = run_on_stream(rehearsal, rehearsal->ops[i]);
   }
   return status;
 }
 
 mr_status mr_rehearse(const struct mr_graph *graph, const struct mr_settings *settings) {
-  struct rehearsal rehearsal = {.graph = graph, .device_ops = settings->device};
+  struct rehearsal rehearsal;
   struct mr_device_caps caps;
   struct mr_size_text text[2];
   settings->device->query(&caps);
-  mr_status status = choose_ops(&rehearsal);
+  mr_status status = init(&rehearsal, graph, settings);
+  for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
+    if (graph->ops[k].run[settings->device->backend] != NULL) {
+      choose(&rehearsal, k);
+    }
+  }
   uint64_t free_bytes = settings->accelerator.free_bytes;
   if (status == MR_OK && mr_round_up(rehearsal.bytes, caps.page_bytes) > free_bytes) {
     mr_log(MR_LOG_WARN,
@@ -175,6 +226,90 @@ mr_status mr_rehearse(const struct mr_graph *graph, const struct mr_settings *se
     mr_log(MR_LOG_DEBUG, "device %s: %u of %u ops were rehearsed, in %s", settings->device->name,
            rehearsal.op_count, graph->op_count, mr_size_format(rehearsal.bytes, &text[0]));
   }
-  free(rehearsal.ops);
+  fini(&rehearsal);
+  return status;
+}
+
+static void insert(double *sorted, uint32_t count, double value) {
+  for (; count > 0 && sorted[count - 1] > value; count--) {
+    sorted[count] = sorted[count - 1];
+  }
+  sorted[count] = value;
+}
+
+static mr_status time_op(const struct rehearsal *rehearsal, mr_op_id id, double *seconds_out) {
+  double seconds[TIMED_RUNS];
+  double total_seconds = 0;
+  uint32_t count = 0;
+  memset(rehearsal->device_ops->range_address(rehearsal->device, 0), 0, op_bytes(rehearsal, id));
+  mr_status status = call_op(rehearsal, id);
+  while (status == MR_OK && count < TIMED_RUNS && total_seconds < OP_SECONDS) {
+    double start = mr_clock_seconds();
+    status = call_op(rehearsal, id);
+    double now = mr_clock_seconds() - start;
+    insert(seconds, count++, now);
+    total_seconds += now;
+  }
+  if (status == MR_OK) {
+    *seconds_out = seconds[(count - 1) / 2];
+  }
+  return status;
+}
+
+/* Fills in the seconds of each op that is chosen while there is time; 0: of the others. */
+static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *profile,
+                          double *seconds) {
+  mr_status status = take_device(rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);
+  double start = mr_clock_seconds();
+  for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
+    mr_op_id id = rehearsal->ops[i];
+    double expected = 2 * mr_profile_op_seconds(profile, &rehearsal->graph->ops[id]);
+    if (mr_clock_seconds() - start + expected < TIMING_SECONDS) {
+      status = time_op(rehearsal, id, &seconds[id]);
+    }
+  }
+  return status;
+}
+
+/* Ops that the profile knows nothing of, and that can be timed. */
+static void choose_unknown(struct rehearsal *rehearsal, const struct mr_settings *settings,
+                           const struct mr_profile *profile) {
+  const struct mr_graph *graph = rehearsal->graph;
+  uint64_t most_bytes = mr_min_u64(settings->budget_bytes[MR_TIER_DEVICE], MOST_TIMED_BYTES);
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    const struct mr_op *op = &graph->ops[k];
+    if (op->run[settings->device->backend] != NULL && op_bytes(rehearsal, k) <= most_bytes &&
+        !mr_profile_knows(profile, op)) {
+      choose(rehearsal, k);
+    }
+  }
+}
+
+mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_settings *settings,
+                              struct mr_profile *profile) {
+  struct rehearsal rehearsal;
+  mr_status status = init(&rehearsal, graph, settings);
+  if (status == MR_OK) {
+    choose_unknown(&rehearsal, settings, profile);
+  }
+  double *seconds = NULL;
+  if (status == MR_OK && rehearsal.op_count > 0) {
+    seconds = mr_allocate(graph->op_count, sizeof *seconds);
+    status = seconds == NULL ? MR_NO_MEMORY : mr_team_create(settings->threads, &rehearsal.team);
+  }
+  if (status == MR_OK && rehearsal.op_count > 0) {
+    status = time_ops(&rehearsal, profile, seconds);
+  }
+  if (status == MR_OK && rehearsal.op_count > 0) {
+    for (mr_op_id k = 0; k < graph->op_count; k++) {
+      uint32_t like = find_like(&rehearsal, k);
+      seconds[k] = like < rehearsal.op_count ? seconds[rehearsal.ops[like]] : 0;
+    }
+    mr_profile_learn(profile, graph, seconds, 1);
+    mr_log(MR_LOG_DEBUG, "device %s: %u of %u ops were timed", settings->device->name,
+           rehearsal.op_count, graph->op_count);
+  }
+  free(seconds);
+  fini(&rehearsal);
   return status;
 }

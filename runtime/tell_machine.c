@@ -112,7 +112,7 @@ mr_status mr_machine_json(const struct mr_options *options, char **json_out) {
            settings.profile_path, settings.machine->name);
     status = MR_INVALID;
   } else {
-    status = mr_profile_get(&settings, &profile, &nvme);
+    status = mr_profile_get(&settings, NULL, &profile, &nvme);
   }
   if (status == MR_OK) {
     status = print_machine(&settings, profile, &nvme, json_out);

@@ -95,9 +95,12 @@ typedef enum mr_step_mode {
  *
  * A callback for MR_BACKEND_CUDA gets device addresses, which the processor cannot read, and no
  * team: it enqueues its work on `stream` (a CUstream, in the context that is the thread's) and
- * returns without waiting. `stream` is NULL for MR_BACKEND_CPU. When a plan is made, one op of each
- * kind and size is enqueued once on zeros, so that what libraries take of the device is known; an
- * op must bear that.
+ * returns without waiting. `stream` is NULL for MR_BACKEND_CPU.
+ *
+ * When a plan is made, ops are run on zeros: on the processor those of a kind and size that the
+ * profile does not know, a few times each, so that the forecast is right from the start; on a CUDA
+ * device one of each kind and size once, so that what libraries take of the device is known. An op
+ * must bear that.
  */
 struct mr_op_call {
   const void *attributes;

@@ -161,12 +161,13 @@ struct mr_plan_summary {
 struct mr_plan;
 
 /*
- * Plans `graph` under `options`; allocates no tier and writes no file but the profile cache. On a
- * CUDA device one op of each kind and size is run once, in memory for the largest of them, so that
- * what libraries take there is known. A plan that does not fit is returned with MR_OK and
- * summary.fits false. The graph is borrowed until the plan is destroyed. MR_INVALID, MR_NO_MEMORY,
- * MR_IO (the probe of an NVMe path failed, or the device), MR_TIMEOUT (the device hangs); what an
- * op's callback gave.
+ * Plans `graph` under `options`; allocates no tier and writes no file but the profile cache. On the
+ * processor, ops of kinds and sizes that the profile does not know are timed, in at most 512 MiB of
+ * the budget and for about 2 s. On a CUDA device one op of each kind and size is run once, in
+ * memory for the largest of them, so that what libraries take there is known. A plan that does not
+ * fit is returned with MR_OK and summary.fits false. The graph is borrowed until the plan is
+ * destroyed. MR_INVALID, MR_NO_MEMORY, MR_IO (the probe of an NVMe path failed, or the device),
+ * MR_TIMEOUT (the device hangs); what an op's callback gave.
  */
 MR_API MR_CHECK_RESULT mr_status mr_plan_create(const struct mr_graph *graph,
                                                 const struct mr_options *options,
