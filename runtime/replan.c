@@ -197,6 +197,7 @@ static mr_status take(struct mr_run *run, struct mr_plan *plan, double correctio
   run->replan_count++;
   run->replan_step = run->step_index + 1;
   run->replan_before_seconds = before_seconds;
+  run->replan_after_seconds = after_seconds;
   mr_log(MR_LOG_INFO,
          "replanned before step %llu: forecast %.4f s, by the same rates %.4f s before",
          (unsigned long long)run->replan_step, after_seconds, before_seconds);

@@ -179,6 +179,7 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
       .replan_count = run->replan_count,
       .replan_step = run->replan_step,
       .replan_before_seconds = run->replan_before_seconds,
+      .replan_after_seconds = run->replan_after_seconds,
       .compute_busy_seconds = (double)account->busy_ns * 1e-9,
       .stall_seconds = (double)account->stall_ns * 1e-9,
       .bind_seconds = (double)account->bind_ns * 1e-9,

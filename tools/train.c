@@ -164,14 +164,15 @@ static double forecast_error(const struct mr_step_report *report) {
 
 static json_t *forecast_json(const struct training *training) {
   const struct mr_step_report *last = &training->last;
-  return json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "first_predicted_seconds",
+  return json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o}", "first_predicted_seconds",
                    json_number(training->first_predicted_seconds), "predicted_seconds",
                    json_number(last->judged_seconds), "median_seconds",
                    json_number(last->median_seconds), "median_steps",
                    (json_int_t)last->median_step_count, "error", json_number(forecast_error(last)),
                    "others_share", json_number(last->others_share), "replans",
                    (json_int_t)last->replan_count, "replan_step", (json_int_t)last->replan_step,
-                   "replan_before_seconds", json_number(last->replan_before_seconds));
+                   "replan_before_seconds", json_number(last->replan_before_seconds),
+                   "replan_after_seconds", json_number(last->replan_after_seconds));
 }
 
 static json_t *done_json(const struct training *training, const struct mr_plan_summary *summary,
@@ -194,9 +195,9 @@ static void forecast_text(const struct training *training) {
   struct job_seconds median;
   if (last->replan_count > 0) {
     output_text(training->output,
-                "replanned  before step %llu: forecast %s, %s for the plan before\n",
+                "replanned  before step %llu: forecast %s then, %s for the plan before\n",
                 (unsigned long long)last->replan_step,
-                job_seconds_format(last->predicted_seconds, &predicted),
+                job_seconds_format(last->replan_after_seconds, &predicted),
                 job_seconds_format(last->replan_before_seconds, &median));
   }
   if (last->median_seconds > 0) {

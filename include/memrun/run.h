@@ -223,7 +223,8 @@ struct mr_step_report {
   double others_share;   /* of the processors, that others took meanwhile: 0 to 1 */
   uint32_t replan_count; /* since the run began */
   uint64_t replan_step;  /* the first step of the present plan; 0: the run's first plan */
-  /* What the former plan would take by the rates that were measured. */
+  /* What the former plan would have taken, by the rates that steps had shown until then; what the
+   * present one was to take by the same is replan_after_seconds. */
   double replan_before_seconds;
   double bind_seconds; /* the compute queue brought pages to where its ops find them */
   /* Since the last training step: updates that were to run in this one (MR_OP_DEFERRABLE), and were
@@ -236,6 +237,7 @@ struct mr_step_report {
   /* The forecast that median_seconds is set against: this step's, or the one before it while fewer
    * than 4 steps have been measured under this step's. */
   double judged_seconds;
+  double replan_after_seconds;
 };
 
 struct mr_run;

@@ -142,6 +142,7 @@ static void a_run_replans_itself(void **unused) {
     assert_int_equal(report.replan_count, (step - 1) / 2);
     assert_int_equal(report.replan_step, step < 3 ? 0 : (step - 1) / 2 * 2 + 1);
     assert_true((report.replan_before_seconds > 0) == (step >= 3));
+    assert_true((report.replan_after_seconds > 0) == (step >= 3));
   }
   world_compare(&world, run, &state);
   mr_run_destroy(run);
