@@ -12,16 +12,11 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 import unittest
 
 SKIPPED = 77
 MIB = 1 << 20
 OVERHEAD = 96 * MIB  # what a process may use beside its device and host budgets
-# The address sanitizer's search for leaks itself crashes now and then while it stops threads that
-# end (google/sanitizers, issue 1353): it says nothing about the command, whose status is lost.
-LEAK_CHECK_BROKE = "LeakSanitizer has encountered a fatal error"
-LEAK_CHECKS = 5  # of a command: crashes come in spells, so each waits longer than the one before
 TIMEOUT = 240  # seconds, of one command
 SANITIZED = os.environ.get("MEMRUN_SANITIZE", "") != ""  # whose memory is not memrun's
 
@@ -94,16 +89,6 @@ def start(arguments, env=None, **keywords):
 
 def run(*arguments, env=None, **keywords):
     """Runs a command to its end."""
-    outcome = run_once(*arguments, env=env, **keywords)
-    for attempt in range(1, LEAK_CHECKS):
-        if LEAK_CHECK_BROKE not in outcome.err:
-            break
-        time.sleep(attempt ** 2)
-        outcome = run_once(*arguments, env=env, **keywords)
-    return outcome
-
-
-def run_once(*arguments, env=None, **keywords):
     keywords.setdefault("stdout", subprocess.PIPE)
     keywords.setdefault("stderr", subprocess.PIPE)
     process = start(arguments, env, **keywords)
