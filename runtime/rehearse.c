@@ -30,6 +30,8 @@
 #define OP_SECONDS 0.1
 /* Larger ops go by smaller ones of their kind: zeros for them take longer than the ops. */
 #define MOST_TIMED_BYTES (512ull << 20)
+/* More that differ are not looked for: there is no time to run them. */
+#define MOST_TIMED_OPS 256u
 
 struct rehearsal {
   const struct mr_graph *graph;
@@ -256,6 +258,12 @@ static mr_status time_op(const struct rehearsal *rehearsal, mr_op_id id, double 
   return status;
 }
 
+/* Of the op, its run to warm up included. */
+static double expected_seconds(const struct rehearsal *rehearsal, const struct mr_profile *profile,
+                               mr_op_id op) {
+  return 2 * mr_profile_op_seconds(profile, &rehearsal->graph->ops[op]);
+}
+
 /* Fills in the seconds of each op that is chosen while there is time; 0: of the others. */
 static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *profile,
                           double *seconds) {
@@ -263,7 +271,7 @@ static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *
   double start = mr_clock_seconds();
   for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
     mr_op_id id = rehearsal->ops[i];
-    double expected = 2 * mr_profile_op_seconds(profile, &rehearsal->graph->ops[id]);
+    double expected = expected_seconds(rehearsal, profile, id);
     if (mr_clock_seconds() - start + expected < TIMING_SECONDS) {
       status = time_op(rehearsal, id, &seconds[id]);
     }
@@ -271,26 +279,25 @@ static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *
   return status;
 }
 
-/* Ops that the profile knows nothing of, and that can be timed. */
-static void choose_unknown(struct rehearsal *rehearsal, const struct mr_settings *settings,
-                           const struct mr_profile *profile) {
-  const struct mr_graph *graph = rehearsal->graph;
-  uint64_t most_bytes = mr_min_u64(settings->budget_bytes[MR_TIER_DEVICE], MOST_TIMED_BYTES);
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    const struct mr_op *op = &graph->ops[k];
-    if (op->run[settings->device->backend] != NULL && op_bytes(rehearsal, k) <= most_bytes &&
-        !mr_profile_knows(profile, op)) {
-      choose(rehearsal, k);
-    }
-  }
+/* True where the profile knows nothing of the op, can learn it, and there is room and time. */
+static bool wants_timing(const struct rehearsal *rehearsal, const struct mr_settings *settings,
+                         const struct mr_profile *profile, mr_op_id id) {
+  const struct mr_op *op = &rehearsal->graph->ops[id];
+  uint64_t bytes = op_bytes(rehearsal, id);
+  return op->run[settings->device->backend] != NULL && !mr_profile_knows(profile, op) &&
+         profile->rate_count < MR_PROFILE_MAX_RATES && bytes > 0 && bytes <= MOST_TIMED_BYTES &&
+         bytes <= settings->budget_bytes[MR_TIER_DEVICE] &&
+         expected_seconds(rehearsal, profile, id) < TIMING_SECONDS;
 }
 
 mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_settings *settings,
                               struct mr_profile *profile) {
   struct rehearsal rehearsal;
   mr_status status = init(&rehearsal, graph, settings);
-  if (status == MR_OK) {
-    choose_unknown(&rehearsal, settings, profile);
+  for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
+    if (rehearsal.op_count < MOST_TIMED_OPS && wants_timing(&rehearsal, settings, profile, k)) {
+      choose(&rehearsal, k);
+    }
   }
   double *seconds = NULL;
   if (status == MR_OK && rehearsal.op_count > 0) {

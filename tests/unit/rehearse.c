@@ -145,7 +145,7 @@ static void no_op_runs_outside_the_budget(void **state) {
   assert_int_equal(unlink(profile_path()), 0);
 }
 
-/* 2 s in all, and no op that may take longer by itself. */
+/* After 2 s in all; and no op is begun that may take longer by itself. */
 static void timing_ends(void **state) {
   (void)state;
   struct mr_graph *graph = graph_of(1, 1e18);
