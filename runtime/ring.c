@@ -313,6 +313,9 @@ void mr_rings_fini(struct mr_run *run, bool store_is_stuck, bool device_is_settl
       mr_memory_unmap(&ring->memory);
     }
     if (!store_is_stuck) {
+      /* The store's thread that told of the last transfer has the lock until it is through. */
+      pthread_mutex_lock(&run->queues[q].lock);
+      pthread_mutex_unlock(&run->queues[q].lock);
       free(ring);
     }
     run->queues[q].ring = NULL;
