@@ -7,6 +7,8 @@ memrun_unit_test(plan_file unit/plan_programs.c)
 memrun_unit_test(plan_host unit/plan_programs.c)
 memrun_unit_test(bound_optimum unit/plan_programs.c)
 memrun_unit_test(plan_random unit/plan_programs.c)
+memrun_test(unit/plan_random_on LABEL unit COMMAND test_unit_plan_random)
+set_property(TEST unit/plan_random_on APPEND PROPERTY ENVIRONMENT MEMRUN_TEST_SEED=101)
 memrun_test(unit/plan_forced LABEL unit COMMAND test_unit_plan_random forced_places_hold)
 memrun_test(unit/plan_more LABEL unit TIMEOUT 600
   COMMAND test_unit_plan_random more_never_harms)
