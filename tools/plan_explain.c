@@ -66,10 +66,13 @@ static const char *format_mib(uint64_t bytes, struct cell *cell) {
   return cell->text;
 }
 
-/* What is known of a host beside the device. */
+/* What is known of a host beside the device, where its memory is apart. */
 static void print_host(struct output *output, const json_t *explanation) {
   const json_t *rate = json_object_get(explanation, "host_bytes_per_second");
   struct job_seconds seconds;
+  if (rate == NULL) {
+    return;
+  }
   if (json_is_null(rate)) {
     output_text(output, "the host's speed is not known (host_memory_bandwidth in the profile): "
                         "it runs no ops\n");

@@ -81,6 +81,14 @@ class Explained(harness.Case):
             for word in ("verdict", "one more GiB of", "smallest device budget"):
                 self.assertIn(word, outcome.out)
 
+    def test_ops_on_the_host(self):
+        """Here the device is the processor: nothing runs beside it."""
+        outcome = harness.run("plan", "--explain", *TINY, "--device-mem", "512KiB", "--host-mem",
+                              "1MiB", *harness.nvme())
+        self.check_screen(outcome, 0)
+        self.assertRegex(outcome.out, r"; [1-9]\d* ops use tensors on the host\n\n")
+        self.assertNotIn("while the device computes", outcome.out)
+
     def test_wide_names_and_many_layers(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
         outcome = harness.run("plan", "--explain", "--profile", example, "--preset", "gpt2",
