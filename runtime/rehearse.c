@@ -240,7 +240,7 @@ static void insert(double *sorted, uint32_t count, double value) {
 }
 
 static mr_status time_op(const struct rehearsal *rehearsal, mr_op_id id, double *seconds_out) {
-  double seconds[TIMED_RUNS];
+  double seconds[TIMED_RUNS] = {0};
   double total_seconds = 0;
   uint32_t count = 0;
   memset(rehearsal->device_ops->range_address(rehearsal->device, 0), 0, op_bytes(rehearsal, id));

@@ -39,9 +39,13 @@ static bool is_zero(const uint32_t *data) {
 static mr_status run(const struct mr_op_call *call) {
   const struct timespec late = {.tv_nsec = (long)seen.late_ns};
   seen.calls++;
+  if (call->scratch == NULL) {
+    seen.spoiled = true;
+    return MR_INVALID;
+  }
   seen.spoiled |= call->team == NULL || call->stream != NULL || call->mode != MR_STEP_TRAIN ||
-                  call->scratch == NULL || call->inputs[0] == call->scratch ||
-                  call->inputs[1] != call->outputs[0] || !is_zero(call->inputs[0]);
+                  call->inputs[0] == call->scratch || call->inputs[1] != call->outputs[0] ||
+                  !is_zero(call->inputs[0]);
   memset(call->scratch, 0xff, ELEMENTS * sizeof(uint32_t));
   nanosleep(&late, NULL);
   return seen.calls == seen.fail_call ? MR_CORRUPT : MR_OK;
