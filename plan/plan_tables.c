@@ -410,9 +410,9 @@ static mr_status read_tables(struct loader *l) {
 static mr_status check_needs(const struct loader *l) {
   static const char *const tiers[MR_TIER_COUNT] = {"device memory", "host memory", "NVMe"};
   const struct mr_program_plan *plan = l->plan;
-  const uint64_t need[MR_TIER_COUNT] = {
-      plan->small_bytes + (uint64_t)plan->device_page_count * plan->page_bytes,
-      mr_program_plan_host_bytes(plan), plan->nvme_bytes};
+  const uint64_t need[MR_TIER_COUNT] = {plan->small_bytes +
+                                            (uint64_t)plan->device_page_count * plan->page_bytes,
+                                        mr_program_plan_host_bytes(plan), plan->nvme_bytes};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     struct mr_size_text texts[2];
     uint64_t budget = l->problem->budget_bytes[tier];

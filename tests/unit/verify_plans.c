@@ -234,7 +234,12 @@ static void many_ops_are_quick(void **state) {
   drawn_free(&d);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  } else {
+    cmocka_set_skip_filter("mutants_are_refused");
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plans_are_right),
       cmocka_unit_test(mutants_are_refused),
