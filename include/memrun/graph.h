@@ -98,9 +98,9 @@ typedef enum mr_step_mode {
  * returns without waiting. `stream` is NULL for MR_BACKEND_CPU.
  *
  * When a plan is made, ops are run on zeros: on the processor those of a kind and size that the
- * profile does not know, a few times each, so that the forecast is right from the start; on a CUDA
- * device one of each kind and size once, so that what libraries take of the device is known. An op
- * must bear that.
+ * profile does not know, a few times each, so that the first forecast goes by what they take; on a
+ * CUDA device one of each kind and size once, so that what libraries take of the device is known.
+ * An op must bear that.
  */
 struct mr_op_call {
   const void *attributes;
