@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A time that no plan can beat, whatever it decides and whenever it moves what. Two arguments; the
- * larger counts.
+ * A time that no plan can beat, whatever it decides and whenever it moves what. Three arguments;
+ * the largest counts. Two of them are here; the third prices room at every op and is made once for
+ * a plan (plan/traffic.h).
  *
  * Totals. The bytes that live at an op and exceed the device are below it at that moment, so in
  * each step they come in once; those that are written in a step also go out once. At best all links
@@ -25,9 +26,6 @@
  * second for each byte; and a byte that moves while no op runs takes the drive at least as long. So
  * a window lasts as long as its ops and what they lose to all the bytes that must pass in it.
  *
- * Ops on the host. Where such an op may use a tensor below, it need not come to the device for it:
- * those uses do not count, and neither does a tensor that such an op makes anew.
- *
  * Ops on the host. Where such ops may find their tensors there, two bounds hold and the larger
  * counts: that of the accesses which need the device wherever the rest is, and that of all accesses
  * with as much more room as the host has, because every tensor that is used on the host has a place
@@ -49,12 +47,12 @@
 struct mr_bound {
   const struct mr_plan_problem *problem; /* its program and rates; borrowed */
   uint32_t cut_count;
-  uint32_t *cuts;       /* ops, ascending */
-  double *clock;        /* compute seconds before each cut; cut_count + 1 */
-  uint64_t *held_bytes; /* by the operands of each cut's op on the device */
-  double *in_bytes;     /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
-  double *out_bytes;    /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
-  double *live_bytes;   /* of each op: what must be somewhere while it runs */
+  uint32_t *cuts;     /* ops, ascending */
+  double *clock;      /* compute seconds before each cut; cut_count + 1 */
+  double *held_bytes; /* by the operands of each cut's op on the device */
+  double *in_bytes;   /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
+  double *out_bytes;  /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
+  double *live_bytes; /* of each op: what must be somewhere while it runs */
   double *constant_bytes;    /* of each op: the part of it that no op writes */
   struct mr_ransoms ransoms; /* of what a clone could make again */
 };

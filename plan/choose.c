@@ -374,6 +374,59 @@ static void keep_spare(const struct chooser *chooser) {
   }
 }
 
+/* A gap that may stay after all, and the seconds of moves that this saves for its pages and the
+ * ops of its hole. */
+struct stay {
+  double worth;
+  uint32_t gap;
+};
+
+static int compare_stays(const void *left, const void *right) {
+  const struct stay *a = left;
+  const struct stay *b = right;
+  if (a->worth != b->worth) {
+    return a->worth < b->worth ? 1 : -1;
+  }
+  return (a->gap > b->gap) - (a->gap < b->gap);
+}
+
+/* Lists the gaps that would save moves if they stayed, the best first. */
+static uint32_t list_stays(const struct mr_draft *draft, struct stay *stays) {
+  static const double prices[MR_LINK_COUNT] = {1, 1, 1, 1};
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    bool may = gap->decision != MR_DECISION_KEEP && !gap->fixed && !gap->locked && !gap->resting;
+    if (!may || gap->fetch_op <= gap->release_op || closes_circle(draft, i)) continue;
+    double saved = mr_draft_tensor_price(draft, i, gap->decision, prices) -
+                   mr_draft_tensor_price(draft, i, MR_DECISION_KEEP, prices);
+    double room = (double)(gap->fetch_op - gap->release_op) * (double)draft->pages[gap->tensor];
+    if (saved > 0) {
+      stays[count++] = (struct stay){saved / room, i};
+    }
+  }
+  qsort(stays, count, sizeof *stays, compare_stays);
+  return count;
+}
+
+mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept_out) {
+  struct stay *stays = mr_allocate(draft->gap_count, sizeof *stays);
+  *kept_out = 0;
+  if (stays == NULL) {
+    return MR_NO_MEMORY;
+  }
+  uint32_t count = list_stays(draft, stays);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[stays[i].gap];
+    if (mr_draft_has_room(draft, gap->release_op, gap->fetch_op, draft->pages[gap->tensor])) {
+      mr_draft_keep(draft, stays[i].gap);
+      (*kept_out)++;
+    }
+  }
+  free(stays);
+  return MR_OK;
+}
+
 static void chooser_fini(struct chooser *chooser) {
   mr_crowd_fini(&chooser->crowd);
   free(chooser->heap);

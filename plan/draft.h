@@ -251,6 +251,10 @@ MR_CHECK_RESULT mr_status mr_draft_pack_small(struct mr_draft *draft);
 MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages,
                                           bool *fits_out);
 
+/* Keeps again what the last sweep left room for, the most seconds of moves for its room first.
+ * *kept_out: gaps. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept_out);
+
 /*
  * Sweeps forward through `laps` steps: ops, evictions and fetches run as the queues would run them,
  * and each hole is narrowed as far as memory allows so that its moves hide. Fetches look at most

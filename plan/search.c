@@ -2,7 +2,7 @@
 /*
  * What a draft is searched for: how much room to leave free when gaps are chosen, how scarce links
  * are in each part of the step, how far ahead fetches look, and when writes yield to reads that
- * share their drive. Random changes of single
+ * share their drive; the best is filled up. Random changes of single
  * decisions found nothing better on real programs, whose gaps come in classes of equals; trials of
  * the whole draft do, and the same draft gives the same plan.
  */
@@ -20,6 +20,7 @@
 #define USUAL_SPARE       4u   /* 1/16 of it: near what searches find best */
 #define GOOD_ENOUGH       1e-4 /* of the compute time: no more trials */
 #define PRICE_ROUNDS      4u
+#define REFILL_ROUNDS     2u
 /* What a link that is at work all through a part of the step costs there beside its price, and how
  * much of the way there a round goes: steps whose halves are bound by one link each get up to a
  * quarter faster. With a scarcity of 4 that gain is lost, with 30 it is no larger. */
@@ -164,6 +165,22 @@ static mr_status try_sweeps(struct search *search) {
   return status;
 }
 
+/* Room that was spared for moves in flight everywhere is wanted in some places alone: what the best
+ * sweep left free is filled again. */
+static mr_status try_refills(struct search *search) {
+  const struct trial trial = search->best_trial;
+  uint32_t kept = 1;
+  mr_status status = MR_OK;
+  mr_draft_restore(search->draft, &search->best);
+  for (uint32_t round = 0; round < REFILL_ROUNDS && !good_enough(search); round++) {
+    status = mr_draft_refill(search->draft, &kept);
+    if (status != MR_OK || kept == 0) break;
+    status = try_sweep(search, &trial);
+    if (status != MR_OK) break;
+  }
+  return status;
+}
+
 /* What ranks programs of which the best are searched: the draft at hand, or one with room for moves
  * in flight. */
 static mr_status try_usual(struct search *search) {
@@ -180,7 +197,10 @@ static mr_status try_all(struct search *search) {
   if (status == MR_OK) {
     status = try_prices(search);
   }
-  return status == MR_OK ? try_sweeps(search) : status;
+  if (status == MR_OK) {
+    status = try_sweeps(search);
+  }
+  return status == MR_OK ? try_refills(search) : status;
 }
 
 static mr_status search_from(struct mr_draft *draft) {

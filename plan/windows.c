@@ -7,91 +7,15 @@
 #include "base/base.h"
 #include "plan/bound.h"
 #include "plan/draft.h"
-
-/* A drive passes reads and writes at points (bytes read, bytes written in a second): either alone,
- * and both beside each other, as compute waits for the one or the other. What it passes on average
- * is in their convex hull. */
-#define MOST_POINTS 4u
-#define MOST_FACES  (MOST_POINTS * (MOST_POINTS - 1) / 2)
-
-struct point {
-  double read, write;
-};
-
-/* Of the hull: the seconds that a byte read and a byte written take at least. */
-struct face {
-  double read, write;
-};
-
-/* Rates of the links that the budgets allow, 0 for others; what ops lose to a byte of NVMe. */
-struct rates {
-  double read, write, to_device, to_host;
-  struct face faces[MOST_FACES];
-  uint32_t face_count;
-  double host_bytes;
-  double loss;
-};
-
-/* The seconds that a face has for each point of the drive are at most 1. */
-static double most_seconds(const struct face *face, const struct point *points) {
-  double most = 0;
-  for (uint32_t i = 0; i < MOST_POINTS; i++) {
-    most = mr_max_double(most, face->read * points[i].read + face->write * points[i].write);
-  }
-  return most;
-}
-
-/* Adds the line through two points where no other point is beyond it. */
-static void add_face(struct rates *rates, const struct point *points, uint32_t i, uint32_t j) {
-  const double rounding = 1e-9;
-  const struct point *a = &points[i];
-  const struct point *b = &points[j];
-  double area = a->read * b->write - b->read * a->write;
-  if (fabs(area) <= rounding * a->read * b->write) {
-    return;
-  }
-  struct face face = {(b->write - a->write) / area, (a->read - b->read) / area};
-  double most = most_seconds(&face, points);
-  if (face.read < 0 || face.write < 0 || most > 1 + rounding) {
-    return;
-  }
-  rates->faces[rates->face_count++] = (struct face){face.read / most, face.write / most};
-}
-
-static void find_faces(struct rates *rates, const struct mr_plan_problem *problem) {
-  struct point points[MOST_POINTS] = {[0].read = rates->read,
-                                      [MOST_POINTS - 1].write = rates->write};
-  mr_plan_share_drive(problem, MR_DRIVE_AWAITED_SHARE, &points[1].read, &points[1].write);
-  mr_plan_share_drive(problem, 1 - MR_DRIVE_AWAITED_SHARE, &points[2].read, &points[2].write);
-  for (uint32_t i = 0; i < MOST_POINTS; i++) {
-    for (uint32_t j = i + 1; j < MOST_POINTS; j++) {
-      add_face(rates, points, i, j);
-    }
-  }
-}
-
-static struct rates rates_under(const struct mr_plan_problem *problem, const uint64_t *budget) {
-  struct rates rates = {.host_bytes = (double)budget[MR_TIER_HOST]};
-  if (budget[MR_TIER_HOST] > 0) {
-    rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
-    rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
-  }
-  if (budget[MR_TIER_NVME] == 0) {
-    return rates;
-  }
-  rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
-  rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  rates.loss = mr_plan_loss_beside_nvme(problem);
-  find_faces(&rates, problem);
-  return rates;
-}
+#include "plan/rates.h"
+#include "plan/traffic.h"
 
 static double over(double bytes, double rate) {
   return bytes > 0 && rate > 0 ? bytes / rate : 0;
 }
 
 /* Seconds for so many bytes to come in and go out in one window. */
-static double passing_seconds(const struct rates *rates, double in, double out) {
+static double passing_seconds(const struct mr_rates *rates, double in, double out) {
   double seconds = 0;
   in = mr_max_double(in, 0);
   out = mr_max_double(out, 0);
@@ -101,7 +25,7 @@ static double passing_seconds(const struct rates *rates, double in, double out) 
   double deep_in = mr_max_double(in - rates->host_bytes, 0);
   double deep_out = mr_max_double(out - rates->host_bytes, 0);
   for (uint32_t i = 0; i < rates->face_count; i++) {
-    const struct face *face = &rates->faces[i];
+    const struct mr_drive_face *face = &rates->faces[i];
     /* In t seconds at most t times the host's rates pass beside the drive. */
     double beside = 1 + face->read * (in > 0 ? rates->to_device : 0) +
                     face->write * (out > 0 ? rates->to_host : 0);
@@ -112,13 +36,13 @@ static double passing_seconds(const struct rates *rates, double in, double out) 
 }
 
 /* Seconds for ops that take so long alone, while so many bytes come in and go out. */
-static double working_seconds(const struct rates *rates, double ops, double in, double out) {
+static double working_seconds(const struct mr_rates *rates, double ops, double in, double out) {
   double deep =
       mr_max_double(in - rates->host_bytes, 0) + mr_max_double(out - rates->host_bytes, 0);
   return ops + rates->loss * deep;
 }
 
-static double total_seconds(const struct mr_bound *bound, const struct rates *rates,
+static double total_seconds(const struct mr_bound *bound, const struct mr_rates *rates,
                             double device) {
   double ops = bound->clock[bound->cut_count];
   double seconds = 0;
@@ -152,14 +76,13 @@ static struct window window_of(const struct mr_bound *bound, double device, uint
       .ops_seconds = bound->clock[end] - bound->clock[cut] + turn,
       .first_seconds = mr_host_least_seconds(problem, bound->cuts[cut]),
       .last_seconds = mr_host_least_seconds(problem, (bound->cuts[end] + n - 1) % n),
-      .in_bytes =
-          bound->in_bytes[(size_t)cut * (count + 1) + d] + (double)bound->held_bytes[cut] - device,
+      .in_bytes = bound->in_bytes[(size_t)cut * (count + 1) + d] + bound->held_bytes[cut] - device,
       .out_bytes =
-          bound->out_bytes[(size_t)end * (count + 1) + d] + (double)bound->held_bytes[end] - device,
+          bound->out_bytes[(size_t)end * (count + 1) + d] + bound->held_bytes[end] - device,
   };
 }
 
-static double window_seconds(const struct rates *rates, const struct window *window) {
+static double window_seconds(const struct mr_rates *rates, const struct window *window) {
   double in = window->in_bytes;
   double out = window->out_bytes;
   double seconds = mr_max_double(working_seconds(rates, window->ops_seconds, in, out),
@@ -178,14 +101,14 @@ struct line {
   double seconds, seconds_per_byte;
 };
 
-#define MOST_LINES (4 * MOST_FACES + 1)
+#define MOST_LINES (4 * MR_DRIVE_FACES + 1)
 
 static void add_line(struct line *lines, uint32_t *count, double seconds, double seconds_per_byte) {
   lines[(*count)++] = (struct line){seconds, seconds_per_byte};
 }
 
 /* The parts of passing_seconds() and working_seconds() that grow with what goes out. */
-static uint32_t list_lines(const struct rates *rates, const struct window *window,
+static uint32_t list_lines(const struct mr_rates *rates, const struct window *window,
                            struct line *lines) {
   uint32_t count = 0;
   double in = mr_max_double(window->in_bytes, 0);
@@ -199,7 +122,7 @@ static uint32_t list_lines(const struct rates *rates, const struct window *windo
   double deep_in = mr_max_double(in - rates->host_bytes, 0);
   double deep_out = out - rates->host_bytes;
   for (uint32_t i = 0; i < rates->face_count; i++) {
-    const struct face *face = &rates->faces[i];
+    const struct mr_drive_face *face = &rates->faces[i];
     double alone = 1 + face->write * rates->to_host;
     double beside = alone + face->read * (in > 0 ? rates->to_device : 0);
     add_line(lines, &count, (face->read * in + face->write * out) / beside, face->write / beside);
@@ -215,7 +138,7 @@ static uint32_t list_lines(const struct rates *rates, const struct window *windo
 /* What holds for all windows of a bound under one device budget. */
 struct measure {
   const struct mr_bound *bound;
-  struct rates rates;
+  struct mr_rates rates;
   double device_bytes;
   double *windows; /* [cut * (cut_count + 1) + d] */
 };
@@ -296,7 +219,7 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
                            double *seconds_out) {
   uint32_t count = bound->cut_count;
   struct measure measure = {.bound = bound,
-                            .rates = rates_under(bound->problem, budget_bytes),
+                            .rates = mr_rates_under(bound->problem, budget_bytes),
                             .device_bytes = (double)budget_bytes[MR_TIER_DEVICE]};
   measure.windows = mr_allocate(count * (count + 1ull), sizeof *measure.windows);
   double *reached = mr_allocate(count + 1ull, sizeof *reached);
@@ -323,6 +246,11 @@ static mr_status bound_under(const struct mr_plan_problem *problem,
   if (status == MR_OK) {
     status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
     mr_bound_fini(&bound);
+  }
+  double traffic_seconds = 0;
+  if (status == MR_OK) {
+    status = mr_traffic_seconds(problem, liveness, budget_bytes, &traffic_seconds);
+    *seconds_out = mr_max_double(*seconds_out, traffic_seconds);
   }
   return status;
 }

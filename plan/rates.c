@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/rates.h"
+
+#include <math.h>
+
+#include "base/base.h"
+#include "plan/draft.h"
+
+struct point {
+  double read, write;
+};
+
+/* The seconds that a face has for each point of the drive are at most 1. */
+static double most_seconds(const struct mr_drive_face *face, const struct point *points) {
+  double most = 0;
+  for (uint32_t i = 0; i < MR_DRIVE_POINTS; i++) {
+    most = mr_max_double(most, face->read * points[i].read + face->write * points[i].write);
+  }
+  return most;
+}
+
+/* Adds the line through two points where no other point is beyond it. */
+static void add_face(struct mr_rates *rates, const struct point *points, uint32_t i, uint32_t j) {
+  const double rounding = 1e-9;
+  const struct point *a = &points[i];
+  const struct point *b = &points[j];
+  double area = a->read * b->write - b->read * a->write;
+  if (fabs(area) <= rounding * a->read * b->write) {
+    return;
+  }
+  struct mr_drive_face face = {(b->write - a->write) / area, (a->read - b->read) / area};
+  double most = most_seconds(&face, points);
+  if (face.read < 0 || face.write < 0 || most > 1 + rounding) {
+    return;
+  }
+  rates->faces[rates->face_count++] = (struct mr_drive_face){face.read / most, face.write / most};
+}
+
+static void find_faces(struct mr_rates *rates, const struct mr_plan_problem *problem) {
+  struct point points[MR_DRIVE_POINTS] = {[0].read = rates->read,
+                                          [MR_DRIVE_POINTS - 1].write = rates->write};
+  mr_plan_share_drive(problem, MR_DRIVE_AWAITED_SHARE, &points[1].read, &points[1].write);
+  mr_plan_share_drive(problem, 1 - MR_DRIVE_AWAITED_SHARE, &points[2].read, &points[2].write);
+  for (uint32_t i = 0; i < MR_DRIVE_POINTS; i++) {
+    for (uint32_t j = i + 1; j < MR_DRIVE_POINTS; j++) {
+      add_face(rates, points, i, j);
+    }
+  }
+}
+
+struct mr_rates mr_rates_under(const struct mr_plan_problem *problem,
+                               const uint64_t budget[MR_TIER_COUNT]) {
+  struct mr_rates rates = {.host_bytes = (double)budget[MR_TIER_HOST]};
+  if (budget[MR_TIER_HOST] > 0) {
+    rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
+    rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
+  }
+  if (budget[MR_TIER_NVME] == 0) {
+    return rates;
+  }
+  rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  rates.loss = mr_plan_loss_beside_nvme(problem);
+  find_faces(&rates, problem);
+  return rates;
+}
