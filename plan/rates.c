@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The rates of links under given budgets, and the faces of what a drive passes. */
 #include "plan/rates.h"
 
 #include <math.h>

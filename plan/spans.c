@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Spans by tensor, from the accesses that need the device; which of them recompute may end. */
 #include "plan/spans.h"
 
 #include <stdlib.h>

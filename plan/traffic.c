@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The ascent to the prices of room and the weights of resources that give the highest bound. */
 #include "plan/traffic.h"
 
 #include <math.h>
