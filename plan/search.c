@@ -3,8 +3,8 @@
  * What a draft is searched for: how much room to leave free when gaps are chosen, how scarce links
  * are in each part of the step, how far ahead fetches look, and when writes yield to reads that
  * share their drive; the best is filled up. Random changes of single decisions found nothing better
- * on real programs, whose gaps come in classes of equals; trials of the whole draft do, and the same
- * draft gives the same plan.
+ * on real programs, whose gaps come in classes of equals; trials of the whole draft do, and the
+ * same draft gives the same plan.
  */
 #include <math.h>
 #include <string.h>
