@@ -68,40 +68,74 @@ static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
   return status;
 }
 
+/* Room that the search filled again can be what colouring is short of. */
+static mr_status make_unfilled(struct mr_draft *draft, uint64_t page_limit,
+                               struct mr_program_plan *plan, bool *fits_out) {
+  uint64_t pages = UINT64_MAX;
+  mr_status status = mr_draft_unfill(draft);
+  if (status == MR_OK) {
+    status = mr_draft_lower(draft, page_limit, plan, &pages);
+  }
+  *fits_out = status == MR_OK && pages <= page_limit;
+  return status;
+}
+
+/* The faster of two plans, which stays in `plan`; the other is ended. */
+static void take_faster(struct mr_program_plan *plan, bool *fits, double *seconds,
+                        struct mr_program_plan *other, bool other_fits, double other_seconds) {
+  if (other_fits && (!*fits || other_seconds < *seconds)) {
+    mr_plan_clear(plan);
+    *plan = *other;
+    *fits = true;
+    *seconds = other_seconds;
+  } else {
+    mr_plan_clear(other);
+  }
+}
+
 /* Decides and lowers under a limit in pages. */
 static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
                              struct mr_program_plan *plan, bool *fits_out) {
   double first_seconds = INFINITY;
   mr_draft_reset(draft);
   bool all_kept = mr_draft_peak(draft) <= page_limit;
-  draft->limit_pages = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
+  uint64_t limit = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
+  draft->limit_pages = limit;
   mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
-  double round_seconds = draft->seconds;
-  if (status != MR_OK || (*fits_out && round_seconds <= first_seconds * REPAIR_COST)) {
+  double seconds = draft->seconds;
+  struct mr_program_plan other = {.program = plan->program};
+  bool other_fits = false;
+  if (status == MR_OK && draft->is_filled && draft->limit_pages < limit) {
+    draft->limit_pages = limit;
+    status = make_unfilled(draft, page_limit, &other, &other_fits);
+    take_faster(plan, fits_out, &seconds, &other, other_fits, draft->seconds);
+  }
+  if (status != MR_OK || (*fits_out && seconds <= first_seconds * REPAIR_COST)) {
     return status;
   }
-  struct mr_program_plan line = {.program = plan->program};
-  bool line_fits = false;
-  status = make_line(draft, page_limit, &line, &line_fits);
-  if (line_fits && (!*fits_out || draft->seconds < round_seconds)) {
-    mr_plan_clear(plan);
-    *plan = line;
-    *fits_out = true;
-  } else {
-    mr_plan_clear(&line);
-  }
+  other = (struct mr_program_plan){.program = plan->program};
+  status = make_line(draft, page_limit, &other, &other_fits);
+  take_faster(plan, fits_out, &seconds, &other, other_fits, draft->seconds);
   return status;
 }
 
 mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
                         struct mr_program_plan *plan, bool *fits_out) {
   uint64_t page_limit = draft->limit_pages;
+  struct mr_draft_saved unfilled = {0};
+  mr_status status = mr_draft_saved_init(&unfilled, draft);
+  if (status != MR_OK) {
+    return status;
+  }
+  draft->unfilled = &unfilled;
   draft->effort = effort;
-  mr_status status = make_within(draft, page_limit, plan, fits_out);
+  status = make_within(draft, page_limit, plan, fits_out);
   if (status == MR_OK && !*fits_out && effort == MR_EFFORT_SEARCH) {
     draft->effort = MR_EFFORT_FIRST;
     status = make_within(draft, page_limit, plan, fits_out);
   }
   draft->limit_pages = page_limit;
+  draft->unfilled = NULL;
+  mr_draft_saved_fini(&unfilled);
   return status;
 }

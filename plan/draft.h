@@ -58,6 +58,8 @@ enum mr_draft_effort {
 /* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
 #define MR_DRAFT_PARTS 32u
 
+struct mr_draft_saved;
+
 struct mr_draft {
   const struct mr_plan_problem *problem;
   const struct mr_graph *program;
@@ -89,6 +91,8 @@ struct mr_draft {
                            never */
   double seconds;       /* of a step, by the last schedule */
   bool line_only;       /* no stay may go round the end of the step unless it lasts all the time */
+  struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
+  bool is_filled;                  /* what it found is another */
 
   struct mr_books usage;      /* device pages */
   struct mr_books host_usage; /* host pages */
@@ -265,6 +269,9 @@ MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t lap
 
 /* Chooses, schedules, and tries other choices, as draft->effort says. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
+
+/* Goes back to what the search had before it filled free room, and schedules it. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_unfill(struct mr_draft *draft);
 
 /* Evicts what was used longest ago at every op that wants room, from a draft that keeps everything;
  * no search, no fetching ahead. MR_NO_MEMORY. */

@@ -168,16 +168,20 @@ static mr_status try_sweeps(struct search *search) {
 /* Room that was spared for moves in flight everywhere is wanted in some places alone: what the best
  * sweep left free is filled again. */
 static mr_status try_refills(struct search *search) {
+  struct mr_draft *draft = search->draft;
   const struct trial trial = search->best_trial;
+  double before = search->best_seconds;
   uint32_t kept = 1;
   mr_status status = MR_OK;
-  mr_draft_restore(search->draft, &search->best);
+  mr_draft_restore(draft, &search->best);
+  mr_draft_save(draft, draft->unfilled);
   for (uint32_t round = 0; round < REFILL_ROUNDS && !good_enough(search); round++) {
-    status = mr_draft_refill(search->draft, &kept);
+    status = mr_draft_refill(draft, &kept);
     if (status != MR_OK || kept == 0) break;
     status = try_sweep(search, &trial);
     if (status != MR_OK) break;
   }
+  draft->is_filled = search->best_seconds < before;
   return status;
 }
 
@@ -231,7 +235,14 @@ mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out) {
   return schedule(draft);
 }
 
+mr_status mr_draft_unfill(struct mr_draft *draft) {
+  mr_draft_restore(draft, draft->unfilled);
+  draft->is_filled = false;
+  return schedule(draft);
+}
+
 mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out) {
+  draft->is_filled = false;
   set_trial(draft, &(struct trial){.spare = 0});
   memset(draft->scarcity, 0, sizeof draft->scarcity);
   mr_status status = mr_draft_choose(draft, 0, fits_out);
