@@ -47,6 +47,12 @@ struct slope {
   double mean, square;
 };
 
+/* Where a span's bytes may leave: its costs less the price of the room that it gives up, when its
+ * version has gone out and when it has not. */
+struct leave {
+  double moved, remade;
+};
+
 struct traffic {
   uint32_t op_count;
   struct mr_spans spans;
@@ -60,9 +66,10 @@ struct traffic {
   struct toll tolls[MOST_TOLLS];
   double weights[MOST_TOLLS];
   uint32_t toll_count;
-  double *price;  /* of a byte of room at each op */
-  double *before; /* sums of prices over two steps, before each op */
-  double *excess; /* the room that is short at each op under what spans choose */
+  double *price;        /* of a byte of room at each op */
+  double *before;       /* sums of prices over two steps, before each op */
+  double *excess;       /* the room that is short at each op under what spans choose */
+  struct leave *leaves; /* of spans, in the order of versions */
   struct slope *slopes;
   struct slope weight_slopes[MOST_TOLLS];
   double in_bytes, out_bytes, again_seconds; /* by the smoothed choice of spans */
@@ -77,6 +84,7 @@ static void traffic_fini(struct traffic *t) {
   free(t->price);
   free(t->before);
   free(t->excess);
+  free(t->leaves);
   free(t->slopes);
 }
 
@@ -89,10 +97,11 @@ static mr_status allocate(struct traffic *t) {
   t->price = mr_allocate(n, sizeof *t->price);
   t->before = mr_allocate(2ull * n + 1, sizeof *t->before);
   t->excess = mr_allocate(n, sizeof *t->excess);
+  t->leaves = mr_allocate(t->spans.count, sizeof *t->leaves);
   t->slopes = mr_allocate(n, sizeof *t->slopes);
   bool failed = t->order == NULL || t->versions == NULL || t->remake == NULL ||
                 t->short_bytes == NULL || t->price == NULL || t->before == NULL ||
-                t->excess == NULL || t->slopes == NULL;
+                t->excess == NULL || t->leaves == NULL || t->slopes == NULL;
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
@@ -241,12 +250,6 @@ static void sum_prices(struct traffic *t) {
   }
 }
 
-/* Where a span's bytes may leave: its costs less the price of the room that it gives up, when its
- * version has gone out and when it has not. */
-struct leave {
-  double moved, remade;
-};
-
 static struct leave leave_of(const struct traffic *t, const struct toll *toll, uint32_t index) {
   const struct mr_span *span = &t->spans.items[index];
   double room = t->before[span->before_op] - t->before[span->after_op + 1];
@@ -288,32 +291,39 @@ static void settle_span(struct traffic *t, uint32_t index, const struct leave *l
   double remade = ((1 - gone) * within + (moves ? 0 : gone * out)) * span->bytes;
   t->in_bytes += moved;
   t->again_seconds += remade > 0 ? remade * t->remake[index] : 0;
-  mr_span_spread(span, t->op_count, -(moved + remade), t->excess);
+  if (moved + remade > 0) {
+    mr_span_spread(span, t->op_count, -(moved + remade), t->excess);
+  }
 }
 
-/* What spans choose under the prices, smoothed. The slope of the bound is the room that is still
- * short at each op. */
+/* Lets the spans of a version leave as far as it pays, smoothed. */
+static void settle_version(struct traffic *t, const struct toll *toll,
+                           const struct version *version, double width) {
+  double part = 0;
+  double within = 0;
+  double out = version->written ? toll->out : 0;
+  for (uint32_t i = version->first; i < version->end; i++) {
+    struct leave leave = leave_of(t, toll, t->order[i]);
+    t->leaves[i] = leave;
+    within += soften(leave.remade, width, &part);
+    out += soften(mr_min_double(leave.moved, leave.remade), width, &part);
+  }
+  (void)soften(out - within, width, &part);
+  t->out_bytes += version->written ? part * t->spans.items[t->order[version->first]].bytes : 0;
+  for (uint32_t i = version->first; i < version->end; i++) {
+    settle_span(t, t->order[i], &t->leaves[i], width, part);
+  }
+}
+
+/* What spans choose under the prices. The slope of the bound is the room that is still short at
+ * each op. */
 static void choose(struct traffic *t, const struct toll *toll, double width) {
   t->in_bytes = 0;
   t->out_bytes = 0;
   t->again_seconds = 0;
   memset(t->excess, 0, t->op_count * sizeof *t->excess);
   for (uint32_t v = 0; v < t->version_count; v++) {
-    const struct version *version = &t->versions[v];
-    double part = 0;
-    double within = 0;
-    double out = version->written ? toll->out : 0;
-    for (uint32_t i = version->first; i < version->end; i++) {
-      struct leave leave = leave_of(t, toll, t->order[i]);
-      within += soften(leave.remade, width, &part);
-      out += soften(mr_min_double(leave.moved, leave.remade), width, &part);
-    }
-    (void)soften(out - within, width, &part);
-    t->out_bytes += version->written ? part * t->spans.items[t->order[version->first]].bytes : 0;
-    for (uint32_t i = version->first; i < version->end; i++) {
-      struct leave leave = leave_of(t, toll, t->order[i]);
-      settle_span(t, t->order[i], &leave, width, part);
-    }
+    settle_version(t, toll, &t->versions[v], width);
   }
   double left = 0;
   for (uint32_t k = 0; k < t->op_count; k++) {

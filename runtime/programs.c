@@ -40,16 +40,24 @@ mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
   return status == MR_OK && *program_out == NULL ? MR_INVALID : status;
 }
 
-static mr_status bound_of(const struct mr_plan *plan, const struct mr_graph *program,
-                          double *seconds_out) {
+/* The client's graph, and the same with updates in the next step. */
+struct bounds {
+  const struct mr_plan *plan;
+  const struct mr_graph *programs[2];
+  double seconds[2];
+};
+
+static mr_status bound_of(void *context, uint32_t index) {
+  struct bounds *bounds = context;
+  const struct mr_plan *plan = bounds->plan;
   struct mr_plan_problem problem = plan->problem;
   double *op_seconds = NULL;
-  mr_status status = mr_planning_estimate(plan, program, &op_seconds);
-  problem.program = program;
+  mr_status status = mr_planning_estimate(plan, bounds->programs[index], &op_seconds);
+  problem.program = bounds->programs[index];
   problem.op_seconds = op_seconds;
   problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
   if (status == MR_OK) {
-    status = mr_program_plan_bound(&problem, seconds_out);
+    status = mr_program_plan_bound(&problem, &bounds->seconds[index]);
   }
   free(op_seconds);
   return status;
@@ -59,14 +67,14 @@ static mr_status bound_of(const struct mr_plan *plan, const struct mr_graph *pro
  * stay in their step and others do not. */
 mr_status mr_planning_find_bound(struct mr_plan *plan) {
   struct mr_graph *deferred = NULL;
-  double deferred_seconds = 0;
-  mr_status status = bound_of(plan, plan->graph, &plan->bound_seconds);
+  mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
+  struct bounds bounds = {.plan = plan, .programs = {plan->graph, deferred}};
   if (status == MR_OK) {
-    status = mr_graph_defer(plan->graph, 0, &deferred);
+    status = mr_crew_run(plan->problem.crew, deferred != NULL ? 2 : 1, bound_of, &bounds);
   }
-  if (status == MR_OK && deferred != NULL) {
-    status = bound_of(plan, deferred, &deferred_seconds);
-    plan->bound_seconds = fmin(plan->bound_seconds, deferred_seconds);
+  if (status == MR_OK) {
+    plan->bound_seconds =
+        deferred != NULL ? fmin(bounds.seconds[0], bounds.seconds[1]) : bounds.seconds[0];
   }
   mr_graph_destroy(deferred);
   return status;

@@ -42,8 +42,9 @@ void job_prepare_nvme(struct cli *cli) {
 
 void job_prepare(struct cli *cli) {
   job_prepare_nvme(cli);
+  cli->train.elsewhere = is_elsewhere(cli);
   /* A described machine has memory of its own, and a kept plan has its budgets. */
-  if (!is_elsewhere(cli) && cli->train.run.plan_path == NULL) {
+  if (!cli->train.elsewhere && cli->train.run.plan_path == NULL) {
     trainer_default_budgets(&cli->train);
   }
 }

@@ -49,7 +49,10 @@ static mr_status open_kernels(struct trainer *trainer) {
     return MR_OK;
   }
   mr_status status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
-  return status == MR_OK ? kernel_gemm_check(options->dtype) : status;
+  if (status != MR_OK || options->elsewhere) {
+    return status;
+  }
+  return kernel_gemm_check(options->dtype);
 }
 
 static mr_status build_step(struct trainer *trainer) {
