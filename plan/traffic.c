@@ -108,7 +108,7 @@ static mr_status allocate(struct traffic *t) {
 /* Of spans of one tensor: whether it is the same write that both come after. */
 static bool same_version(const struct traffic *t, uint32_t a, uint32_t b) {
   int64_t apart = t->spans.items[a].last_write - t->spans.items[b].last_write;
-  return apart % t->op_count == 0;
+  return apart == 0 || apart == t->op_count || apart == -(int64_t)t->op_count;
 }
 
 /* The spans of a tensor before its first write come after the last one of the step before. */
