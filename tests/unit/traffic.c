@@ -41,6 +41,12 @@ struct model {
   uint32_t version_count;
 };
 
+static void *take(size_t count, size_t size) {
+  void *memory = mr_allocate(count, size);
+  MR_ASSERT(memory != NULL);
+  return memory;
+}
+
 static void add_gap(struct model *model, uint32_t after, uint32_t before, double bytes) {
   model->gaps[model->gap_count++] = (struct gap){after, before, model->version_count - 1, bytes};
   for (uint32_t k = after + 1; k < before; k++) {
@@ -82,10 +88,9 @@ static void add_tensor(struct model *model, const struct mr_tensor *tensor,
 static struct model make_model(const struct mr_graph *graph, const struct mr_liveness *liveness) {
   uint32_t accesses = liveness->first[graph->tensor_count];
   struct model model = {.op_count = graph->op_count,
-                        .need_bytes = mr_allocate(graph->op_count, sizeof(double)),
-                        .gaps = mr_allocate(accesses, sizeof(struct gap)),
-                        .versions = mr_allocate(accesses, sizeof(struct version))};
-  assert_true(model.need_bytes != NULL && model.gaps != NULL && model.versions != NULL);
+                        .need_bytes = take(graph->op_count, sizeof(double)),
+                        .gaps = take(accesses, sizeof(struct gap)),
+                        .versions = take(accesses, sizeof(struct version))};
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = liveness->first[t];
     uint32_t count = liveness->first[t + 1] - first;
@@ -128,12 +133,6 @@ static void end_column(struct lp *lp, double upper, double cost) {
   program->column_upper[program->column_count] = upper;
   program->column_cost[program->column_count++] = cost;
   program->column_start[program->column_count] = program->entry_count;
-}
-
-static void *take(size_t count, size_t size) {
-  void *memory = mr_allocate(count, size);
-  assert_non_null(memory);
-  return memory;
 }
 
 static struct lp make_lp(const struct model *model, const struct toll *tolls, double device_bytes) {
