@@ -389,6 +389,9 @@ static double climb(struct traffic *t) {
   struct toll toll = toll_of(t);
   double usual = usual_price(t, &toll);
   double best = 0;
+  if (!(usual > 0)) {
+    return 0; /* there is nothing to pay with */
+  }
   for (uint32_t k = 0; k < t->op_count; k++) {
     t->price[k] = t->short_bytes[k] > 0 ? 2 * usual / t->op_count : 0;
   }
@@ -405,7 +408,7 @@ static double climb(struct traffic *t) {
     toll = toll_of(t);
     double before = usual;
     usual = usual_price(t, &toll);
-    scale_prices(t, before > 0 ? usual / before : 1);
+    scale_prices(t, usual / before);
   }
   return best;
 }
