@@ -44,7 +44,7 @@ endif()
 # runs the kernels as unit/cuda_kernels does, with more shapes.
 if(TARGET memrun_cuda_on_cpu)
   add_executable(test_device_kernels unit/cuda_kernels.c unit/cuda_table.c
-    unit/cuda_table_device.c unit/device_found.c unit/kernels_trial.c)
+    unit/cuda_table_device.c unit/device_found.c unit/kernels_trial.c unit/kernels_errors.c)
   target_link_libraries(test_device_kernels PRIVATE memrun_kernels memrun_cuda_ops
     PkgConfig::CMOCKA m)
   target_include_directories(test_device_kernels PRIVATE ${PROJECT_SOURCE_DIR}

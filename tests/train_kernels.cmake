@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-memrun_unit_test(kernels unit/kernels_trial.c)
+memrun_unit_test(kernels unit/kernels_trial.c unit/kernels_errors.c)
 target_link_libraries(test_unit_kernels PRIVATE memrun_kernels)
 memrun_test(unit/kernels_openblas LABEL unit COMMAND test_unit_kernels)
 set_property(TEST unit/kernels_openblas APPEND PROPERTY ENVIRONMENT MEMRUN_GEMM=openblas)
-memrun_unit_test(kernels_bf16 unit/kernels_trial.c)
+memrun_unit_test(kernels_bf16 unit/kernels_trial.c unit/kernels_errors.c)
 target_link_libraries(test_unit_kernels_bf16 PRIVATE memrun_kernels)
 # The reference once more, in double precision, instead of the library of kernels.
 memrun_unit_test(kernels_gradient ${PROJECT_SOURCE_DIR}/train/kernels/reference.c)
@@ -28,7 +28,8 @@ if(CMAKE_CXX_COMPILER)
   target_compile_definitions(memrun_fake_cuda PRIVATE FAKE_TRAIN_KERNELS)
   target_link_libraries(memrun_fake_cuda PRIVATE memrun_cuda_on_cpu)
   foreach(test IN ITEMS cuda_kernels cuda_barriers)
-    memrun_unit_test(${test} unit/cuda_table.c unit/cuda_table_processor.c unit/kernels_trial.c)
+    memrun_unit_test(${test} unit/cuda_table.c unit/cuda_table_processor.c unit/kernels_trial.c
+      unit/kernels_errors.c)
     target_link_libraries(test_unit_${test} PRIVATE memrun_kernels memrun_cuda_ops
       memrun_cuda_on_cpu)
     set_property(TEST unit/${test} APPEND PROPERTY LABELS slow)

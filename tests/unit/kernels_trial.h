@@ -60,6 +60,10 @@ uint64_t trial_first_seed(void);
 void trial_run(struct trial *trial, const struct trial_op *op, uint64_t seed);
 void trial_fini(struct trial *trial);
 
+/* How many values a buffer holds, and one of them, whatever its type. */
+uint64_t trial_value_count(const struct trial_buffer *buffer);
+double trial_value_at(const struct trial_buffer *buffer, uint64_t i);
+
 /* Checks every output of `got` against that of `wanted`, which ran `op` on the same seed, in bf16
  * or from the same data in fp32. Returns the largest error as a part of what is allowed. */
 double trial_check_errors(const struct trial *got, const struct trial *wanted,
