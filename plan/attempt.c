@@ -98,7 +98,8 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
                              struct mr_program_plan *plan, bool *fits_out) {
   double first_seconds = INFINITY;
   mr_draft_reset(draft);
-  bool all_kept = mr_draft_peak(draft) <= page_limit;
+  draft->whole_pages = mr_draft_peak(draft);
+  bool all_kept = draft->whole_pages <= page_limit;
   uint64_t limit = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
   draft->limit_pages = limit;
   mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);

@@ -2,7 +2,7 @@
 /*
  * A time that no plan can beat, whatever it decides and whenever it moves what. Three arguments;
  * the largest counts. Two of them are here; the third prices room at every op and is made once for
- * a plan (plan/traffic.h).
+ * a plan (plan/dual.h).
  *
  * Totals. The bytes that live at an op and exceed the device are below it at that moment, so in
  * each step they come in once; those that are written in a step also go out once. At best all links
@@ -30,6 +30,8 @@
  * counts: that of the accesses which need the device wherever the rest is, and that of all accesses
  * with as much more room as the host has, because every tensor that is used on the host has a place
  * there all the time. What rests on the host takes the same room, so only NVMe carries the rest.
+ * Prices also tell that an op of a host that is apart has all it uses there or nothing
+ * (plan/hosted.h).
  *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
  * clone could make again counts as the cheaper of two: its bytes that go out in one window, or the

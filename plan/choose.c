@@ -20,6 +20,10 @@
 /* A move costs something even where its link has nothing else to do. */
 #define LEAST_COST 1e-9
 
+/* What crowded room is worth where the guide sees none short, as a part of what it is worth on
+ * average. */
+#define LEAST_ROOM 0.02
+
 /* An offer that was valued before others were taken is still taken where it is this close to the
  * next: gaps of like layers tie, and ties need not be told apart exactly. Plans are no worse for it
  * than with 0.01, and are made in half the time. */
@@ -103,11 +107,17 @@ static double decision_cost(const struct chooser *chooser, uint32_t index, uint8
 }
 
 /* How much of the excess the widest hole of a gap takes away: its pages at each crowded op, at most
- * all of it. */
+ * all of it; where the draft is guided, by what room is worth there. */
 static double relief(const struct chooser *chooser, const struct mr_draft_gap *gap) {
+  const struct mr_draft *draft = chooser->draft;
   struct mr_crowd_sum sum = mr_crowd_sum(&chooser->crowd, gap->after_op + 1, gap->before_op);
-  double most = (double)sum.ops * (double)chooser->draft->pages[gap->tensor];
-  return mr_min_double(most, (double)sum.pages);
+  double most = (double)sum.ops * (double)draft->pages[gap->tensor];
+  double pages = mr_min_double(most, (double)sum.pages);
+  if (!draft->is_guided || !(pages > 0)) {
+    return pages;
+  }
+  double room = draft->guide.room[gap->before_op] - draft->guide.room[gap->after_op + 1];
+  return pages * (LEAST_ROOM + room / (double)sum.ops);
 }
 
 /* Values what a gap has to offer by the relief that was measured last; worth 0: nothing.

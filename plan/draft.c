@@ -299,6 +299,7 @@ void mr_draft_fini(struct mr_draft *draft) {
     mr_liveness_fini(&draft->liveness);
   }
   mr_liveness_fini(&draft->host_liveness);
+  mr_guide_fini(&draft->guide);
   free(draft->on_host);
   free(draft->runs_on_host);
   free(draft->pages);

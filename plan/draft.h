@@ -16,6 +16,7 @@
 
 #include "base/base.h"
 #include "plan/books.h"
+#include "plan/dual.h"
 #include "plan/plan.h"
 
 /* The decision for a gap in which nobody wants the bytes: the pages are free, and nothing moves. */
@@ -87,10 +88,14 @@ struct mr_draft {
   enum mr_draft_effort effort;
   double lookahead_seconds; /* what the search found best for schedules of this draft */
   uint64_t spare_pages;
-  uint64_t yield_pages; /* while so many are free, writes wait for reads that share their drive; 0:
-                           never */
-  double seconds;       /* of a step, by the last schedule */
-  bool line_only;       /* no stay may go round the end of the step unless it lasts all the time */
+  uint64_t yield_pages;  /* while so many are free, writes wait for reads that share their drive; 0:
+                            never */
+  double seconds;        /* of a step, by the last schedule */
+  bool line_only;        /* no stay may go round the end of the step unless it lasts all the time */
+  uint64_t whole_pages;  /* with every gap kept */
+  struct mr_guide guide; /* for limits of a level of it; holds nothing before it is asked for */
+  uint32_t guide_level;
+  bool is_guided;                  /* choosing goes by what the guide says of room */
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
 
@@ -266,6 +271,13 @@ MR_CHECK_RESULT mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept
  */
 MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps,
                                             double lookahead_seconds);
+
+/* Finds the guide for the draft's limit, unless it has it: one for limits that are about alike, so
+ * that it depends on the limit alone and need not be found often. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_find_guide(struct mr_draft *draft);
+
+/* Makes links as scarce as the guide says, times `strength`. */
+void mr_draft_follow_guide(struct mr_draft *draft, double strength);
 
 /* Chooses, schedules, and tries other choices, as draft->effort says. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);

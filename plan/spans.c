@@ -63,7 +63,7 @@ static void find_fates(const struct mr_plan_problem *problem, struct fate *fates
   }
 }
 
-static mr_status add_span(struct mr_spans *spans, const struct mr_span *span) {
+mr_status mr_spans_add(struct mr_spans *spans, const struct mr_span *span) {
   mr_status status = mr_array_reserve((void **)&spans->items, &spans->capacity, spans->count + 1ull,
                                       sizeof *spans->items);
   if (status == MR_OK) {
@@ -120,7 +120,7 @@ static mr_status add_spans_of(struct mr_spans *spans, const struct mr_graph *gra
                                last ? accesses[0].op + graph->op_count : accesses[i + 1].op,
                            .written = written};
     if (find_maker(graph, fate, &span)) {
-      status = add_span(spans, &span);
+      status = mr_spans_add(spans, &span);
     }
   }
   return status;

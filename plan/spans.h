@@ -35,6 +35,9 @@ MR_CHECK_RESULT mr_status mr_spans_find(struct mr_spans *spans,
                                         const struct mr_liveness *liveness);
 void mr_spans_fini(struct mr_spans *spans);
 
+/* Adds a span of a tensor that has none yet. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_spans_add(struct mr_spans *spans, const struct mr_span *span);
+
 /* Adds an amount at each op strictly inside the span, to differences whose running sums are what
  * the ops have. */
 void mr_span_spread(const struct mr_span *span, uint32_t op_count, double amount,

@@ -7,8 +7,8 @@
 #include "base/base.h"
 #include "plan/bound.h"
 #include "plan/draft.h"
+#include "plan/dual.h"
 #include "plan/rates.h"
-#include "plan/traffic.h"
 
 static double over(double bytes, double rate) {
   return bytes > 0 && rate > 0 ? bytes / rate : 0;
@@ -247,10 +247,10 @@ static mr_status bound_under(const struct mr_plan_problem *problem,
     status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
     mr_bound_fini(&bound);
   }
-  double traffic_seconds = 0;
+  double dual_seconds = 0;
   if (status == MR_OK) {
-    status = mr_traffic_seconds(problem, liveness, budget_bytes, &traffic_seconds);
-    *seconds_out = mr_max_double(*seconds_out, traffic_seconds);
+    status = mr_dual_seconds(problem, liveness, budget_bytes, &dual_seconds);
+    *seconds_out = mr_max_double(*seconds_out, dual_seconds);
   }
   return status;
 }

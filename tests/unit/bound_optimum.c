@@ -48,7 +48,8 @@ static mr_tensor_id add_tensor(struct mr_graph *graph, struct mr_random *random,
   return plan_add_tensor(graph, role, mr_random_below(random, 2) == 0 ? 64 : pages * PAGE);
 }
 
-/* A step: two forward ops that can be repeated, one backward and an update, perhaps on the host. */
+/* A step: two forward ops that can be repeated, one backward, perhaps one that waits for it, and an
+ * update, perhaps on the host. */
 static struct mr_graph *make_step(struct mr_random *random) {
   struct mr_graph *graph = NULL;
   assert_int_equal(mr_graph_create(&graph), MR_OK);
@@ -58,12 +59,17 @@ static struct mr_graph *make_step(struct mr_random *random) {
   mr_tensor_id second = add_tensor(graph, random, MR_ACTIVATION);
   mr_tensor_id gradient = add_tensor(graph, random, MR_GRADIENT);
   bool reads_weight = mr_random_below(random, 2) == 0;
+  bool clips = mr_random_below(random, 3) == 0;
   mr_tensor_id none = MR_NO_TENSOR;
   (void)plan_add_op(graph, (mr_tensor_id[]){weight, none}, (mr_tensor_id[]){first, none}, 0);
   (void)plan_add_op(graph, (mr_tensor_id[]){first, none}, (mr_tensor_id[]){second, none}, 0);
   (void)plan_add_op(graph, (mr_tensor_id[]){first, second, reads_weight ? weight : none, none},
                     (mr_tensor_id[]){gradient, none}, mr_random_below(random, 2) * PAGE);
-  (void)plan_add_op(graph, (mr_tensor_id[]){gradient, weight, state, none},
+  mr_tensor_id norm = clips ? plan_add_tensor(graph, MR_ACTIVATION, 64) : none;
+  if (clips) {
+    (void)plan_add_op(graph, (mr_tensor_id[]){gradient, none}, (mr_tensor_id[]){norm, none}, 0);
+  }
+  (void)plan_add_op(graph, (mr_tensor_id[]){gradient, weight, state, norm, none},
                     (mr_tensor_id[]){weight, state, none}, 0);
   for (uint32_t k = 0; k < graph->op_count; k++) {
     bool forward = k < FORWARD_OPS;

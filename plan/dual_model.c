@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a step has to place and to move: spans by version, windows, resources, what is short. */
+#include "plan/dual_model.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "plan/draft.h"
+
+void mr_dual_fini(struct mr_dual *t) {
+  mr_spans_fini(&t->spans);
+  mr_hosted_fini(&t->hosted);
+  free(t->window_of);
+  free(t->stays);
+  free(t->versions);
+  free(t->short_bytes);
+  free(t->sites);
+  free(t->price);
+  free(t->before);
+  free(t->ahead);
+  free(t->excess);
+}
+
+static mr_status allocate(struct mr_dual *t) {
+  uint32_t n = t->op_count;
+  t->window_of = mr_allocate(n, sizeof *t->window_of);
+  t->stays = mr_allocate(t->spans.count, sizeof *t->stays);
+  t->versions = mr_allocate(t->spans.count, sizeof *t->versions);
+  t->short_bytes = mr_allocate(n, sizeof *t->short_bytes);
+  t->sites = mr_allocate(t->hosted.count, sizeof *t->sites);
+  t->price = mr_allocate(n, sizeof *t->price);
+  t->before = mr_allocate(2ull * n + 1, sizeof *t->before);
+  t->excess = mr_allocate(n, sizeof *t->excess);
+  bool failed = t->window_of == NULL || t->stays == NULL || t->versions == NULL ||
+                t->short_bytes == NULL || t->sites == NULL || t->price == NULL ||
+                t->before == NULL || t->excess == NULL;
+  return failed ? MR_NO_MEMORY : MR_OK;
+}
+
+/* Windows begin with ops that the device must run: others may run at any time. `fixed` is of each
+ * op, 0. */
+static void place_windows(struct mr_dual *t, const struct mr_plan_problem *problem,
+                          uint32_t windows, double *fixed) {
+  uint32_t n = t->op_count;
+  uint32_t fixed_count = n - t->hosted.count;
+  uint32_t passed = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    fixed[k] = 1;
+  }
+  for (uint32_t i = 0; i < t->hosted.count; i++) {
+    fixed[t->hosted.ops[i].op] = 0;
+  }
+  MR_ASSERT(windows > 0 && windows <= MR_DUAL_WINDOWS);
+  t->window_count = fixed_count < windows ? (fixed_count > 0 ? fixed_count : 1) : windows;
+  uint32_t w = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    bool next = w + 1 < t->window_count && fixed[k] > 0 &&
+                passed >= (uint64_t)(w + 1) * fixed_count / t->window_count;
+    w += next;
+    t->window_start[w] = next ? k : t->window_start[w];
+    t->window_of[k] = w;
+    t->ops_seconds[w] += mr_host_least_seconds(problem, k);
+    passed += fixed[k] > 0;
+    fixed[k] = 0;
+  }
+  for (uint32_t i = 0; i <= t->window_count; i++) {
+    t->window_start[t->window_count + i] = n + (i < t->window_count ? t->window_start[i] : n);
+  }
+}
+
+/* Of an op counted over two steps. */
+static uint32_t window_at(const struct mr_dual *t, uint32_t op) {
+  return op < t->op_count ? t->window_of[op] : t->window_of[op - t->op_count] + t->window_count;
+}
+
+/* What hosted ops alone use spans the step; what is made for one is wanted till it may run. */
+static mr_status add_resting(struct mr_dual *t, const struct mr_graph *graph) {
+  const struct mr_hosted *hosted = &t->hosted;
+  mr_status status = MR_OK;
+  t->resting_from = t->spans.count;
+  for (mr_tensor_id i = 0; i < graph->tensor_count && status == MR_OK; i++) {
+    uint32_t number = hosted->op_of[i] + hosted->made_for[i];
+    if (number == 0 || hosted->rests_after[i] == MR_NO_OP) continue;
+    const struct mr_hosted_op *op = &hosted->ops[number - 1];
+    uint32_t end = hosted->op_of[i] > 0 ? op->op + graph->op_count : op->not_before + 1;
+    status = mr_spans_add(&t->spans, &(struct mr_span){.tensor = i,
+                                                       .bytes = (double)graph->tensors[i].bytes,
+                                                       .last_write = hosted->rests_after[i],
+                                                       .after_op = hosted->rests_after[i],
+                                                       .before_op = end,
+                                                       .written = true,
+                                                       .maker = MR_NO_OP});
+  }
+  return status;
+}
+
+/* Of spans of one tensor: whether it is the same write that both come after. */
+static bool same_version(const struct mr_dual *t, uint32_t a, uint32_t b) {
+  int64_t apart = t->spans.items[a].last_write - t->spans.items[b].last_write;
+  return apart == 0 || apart == t->op_count || apart == -(int64_t)t->op_count;
+}
+
+/* Adds the span to the last version, which it belongs to. Before the first write of a step it comes
+ * after the last one of the step before. */
+static void add_stay(struct mr_dual *t, uint32_t index) {
+  const struct mr_span *span = &t->spans.items[index];
+  struct mr_version *version = &t->versions[t->version_count - 1];
+  uint32_t later = span->last_write < 0 ? t->op_count : 0;
+  uint32_t begin = span->after_op + 1 + later;
+  uint32_t end = span->before_op + later;
+  if (begin >= end) {
+    return; /* it cannot leave */
+  }
+  uint32_t turn = begin >= t->op_count && end > 2 * t->op_count ? t->op_count : 0;
+  t->stays[version->end++] = (struct mr_stay){.span = index,
+                                              .begin = begin - turn,
+                                              .end = end - turn,
+                                              .from = window_at(t, begin - turn),
+                                              .to = window_at(t, end - turn - 1),
+                                              .remake = -1};
+}
+
+static void begin_version(struct mr_dual *t, uint32_t index) {
+  const struct mr_span *span = &t->spans.items[index];
+  uint32_t first = t->version_count > 0 ? t->versions[t->version_count - 1].end : 0;
+  int64_t write = span->last_write < 0 ? span->last_write + t->op_count : span->last_write;
+  t->versions[t->version_count++] =
+      (struct mr_version){.first = first,
+                          .end = first,
+                          .bytes = span->bytes,
+                          .written = span->written,
+                          .write_window = window_at(t, (uint32_t)write)};
+}
+
+/* What a hosted op writes has one version, since no device op writes it. What is made for one goes
+ * out once, which its resting span pays for, or its op on the host. */
+static void mark_hosted(struct mr_dual *t, struct mr_version *version) {
+  uint32_t first = t->stays[version->first].span;
+  mr_tensor_id tensor = t->spans.items[first].tensor;
+  uint32_t made_for = t->hosted.made_for[tensor];
+  version->rests = first >= t->resting_from;
+  version->hosted = t->hosted.op_of[tensor] + (version->rests ? made_for : 0);
+  version->written = version->hosted > 0 || (version->written && made_for == 0);
+  if (version->hosted == 0) {
+    return;
+  }
+  mr_op_id op = t->hosted.ops[version->hosted - 1].op;
+  version->stale = version->rests ? version->first : version->end;
+  for (uint32_t i = version->first; i < version->end && !version->rests; i++) {
+    const struct mr_span *span = &t->spans.items[t->stays[i].span];
+    bool within = span->after_op < op && op < span->before_op;
+    version->stale = within || op + t->op_count < span->before_op ? i : version->stale;
+  }
+  MR_ASSERT(version->stale < version->end);
+}
+
+/* The versions of a tensor, whose spans are given. */
+static void add_versions(struct mr_dual *t, uint32_t begin, uint32_t end) {
+  uint32_t split = begin + 1;
+  while (split < end && same_version(t, split, begin)) {
+    split++;
+  }
+  for (uint32_t i = 0; i < end - begin; i++) {
+    uint32_t at = split + i < end ? split + i : split + i - (end - begin);
+    uint32_t last = at == begin ? end - 1 : at - 1;
+    if (i == 0 || !same_version(t, at, last)) {
+      begin_version(t, at);
+    }
+    add_stay(t, at);
+  }
+}
+
+static void find_versions(struct mr_dual *t) {
+  uint32_t begin = 0;
+  while (begin < t->spans.count) {
+    uint32_t end = begin + 1;
+    while (end < t->spans.count && t->spans.items[end].tensor == t->spans.items[begin].tensor) {
+      end++;
+    }
+    add_versions(t, begin, end);
+    begin = end;
+  }
+  for (uint32_t v = 0; v < t->version_count; v++) {
+    struct mr_version *version = &t->versions[v];
+    if (version->first < version->end) {
+      mark_hosted(t, version);
+    }
+  }
+}
+
+static mr_status find_rows(struct mr_dual *t) {
+  uint32_t cells = 0;
+  for (uint32_t v = 0; v < t->version_count; v++) {
+    for (uint32_t i = t->versions[v].first; i < t->versions[v].end; i++) {
+      t->stays[i].ahead = cells;
+      cells += t->stays[i].to - t->stays[i].from + 1;
+    }
+  }
+  t->ahead = mr_allocate(cells, sizeof *t->ahead);
+  return t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+/* One run of an op makes all its outputs anew, each of which ends one span: so each byte of them
+ * has its part of the op's time. `bytes` is of each op, 0. */
+static void find_remakes(struct mr_dual *t, const struct mr_plan_problem *problem, double *bytes) {
+  for (uint32_t i = 0; i < t->spans.count; i++) {
+    const struct mr_span *span = &t->spans.items[i];
+    bool first = i == 0 || t->spans.items[i - 1].tensor != span->tensor ||
+                 t->spans.items[i - 1].maker != span->maker;
+    if (span->maker != MR_NO_OP && first) {
+      bytes[span->maker] += span->bytes;
+    }
+  }
+  uint32_t count = t->version_count > 0 ? t->versions[t->version_count - 1].end : 0;
+  for (uint32_t i = 0; i < count; i++) {
+    mr_op_id maker = t->spans.items[t->stays[i].span].maker;
+    if (maker != MR_NO_OP) {
+      t->stays[i].remake = mr_host_least_seconds(problem, maker) / bytes[maker];
+    }
+  }
+}
+
+/* What all spans take beyond the budget. */
+static void measure_short(struct mr_dual *t, double device_bytes, const double *held_bytes) {
+  double spanned = 0;
+  for (uint32_t i = 0; i < t->spans.count; i++) {
+    mr_span_spread(&t->spans.items[i], t->op_count, t->spans.items[i].bytes, t->short_bytes);
+  }
+  for (uint32_t k = 0; k < t->op_count; k++) {
+    spanned += t->short_bytes[k];
+    t->short_bytes[k] = spanned + held_bytes[k] - device_bytes;
+  }
+}
+
+/* The resources: ops with what they lose to moves, and the faces of the links below. */
+static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
+  bool drive_alone = rates->to_device == 0;
+  double loss = drive_alone ? rates->loss : 0;
+  t->tolls[t->toll_count++] = (struct mr_toll){.in = loss, .out = loss, .ops = 1};
+  for (uint32_t i = 0; i < rates->face_count; i++) {
+    const struct mr_drive_face *face = &rates->faces[i];
+    /* In a second the host's links take so many seconds of the drive off it. */
+    double beside = 1 + face->read * rates->to_device + face->write * rates->to_host;
+    t->tolls[t->toll_count++] =
+        (struct mr_toll){.in = face->read / beside, .out = face->write / beside};
+  }
+  if (rates->read == 0 && rates->to_device > 0) {
+    t->tolls[t->toll_count++] = (struct mr_toll){.in = 1 / rates->to_device};
+    t->tolls[t->toll_count++] = (struct mr_toll){.out = 1 / rates->to_host};
+  }
+  t->movable = t->toll_count > 1;
+  if (t->may_host) {
+    t->tolls[t->toll_count++] = (struct mr_toll){.host_ops = 1};
+  }
+  if (t->may_host && rates->read > 0) {
+    t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device};
+    t->tolls[t->toll_count++] = (struct mr_toll){.host_out = 1 / rates->to_host};
+  }
+}
+
+mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
+                       const struct mr_liveness *liveness,
+                       const uint64_t budget_bytes[MR_TIER_COUNT], uint32_t windows) {
+  const struct mr_rates rates = mr_rates_under(problem, budget_bytes);
+  *t = (struct mr_dual){.op_count = problem->program->op_count};
+  double *scratch = mr_allocate(t->op_count, sizeof *scratch);
+  mr_status status = scratch == NULL ? MR_NO_MEMORY : mr_hosted_find(&t->hosted, problem);
+  if (status == MR_OK) {
+    t->may_host = t->hosted.count > 0 && budget_bytes[MR_TIER_HOST] > 0;
+    status = mr_spans_find(&t->spans, problem, liveness);
+  }
+  if (status == MR_OK) {
+    status = add_resting(t, problem->program);
+  }
+  if (status == MR_OK) {
+    status = allocate(t);
+  }
+  if (status == MR_OK) {
+    place_windows(t, problem, windows, scratch);
+    find_versions(t);
+    find_remakes(t, problem, scratch);
+    mr_spans_measure_held(problem->program, liveness, scratch);
+    measure_short(t, (double)budget_bytes[MR_TIER_DEVICE], scratch);
+    list_tolls(t, &rates);
+    status = find_rows(t);
+  }
+  free(scratch);
+  return status;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The linear program of plan/dual.h: what a step has to place and to move, what its resources
+ * take for that, and what spans and ops choose under given prices and weights.
+ */
+#ifndef MEMRUN_PLAN_DUAL_MODEL_H
+#define MEMRUN_PLAN_DUAL_MODEL_H
+
+#include "plan/hosted.h"
+#include "plan/rates.h"
+#include "plan/spans.h"
+
+/* The most windows of a step. */
+#define MR_DUAL_WINDOWS 32u
+#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 4)
+
+/* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
+ * host apart, and beside that for a byte in or out because an op runs there. Or how much there is
+ * of each. */
+struct mr_toll {
+  double in, out, ops, host_ops, host_in, host_out;
+};
+
+/* A span as its version sees it, in ops and windows from the version's first step on. */
+struct mr_stay {
+  uint32_t span;
+  uint32_t begin, end; /* the ops inside it */
+  uint32_t from, to;   /* the windows of these */
+  uint32_t ahead;      /* where its row begins: see struct mr_dual */
+  double remake;       /* seconds of ops that make a byte of it; negative: none do */
+  double remade;       /* what that costs at least, less the price of room */
+};
+
+/* Spans of one tensor between whose accesses it is not written: it goes out once for all. */
+struct mr_version {
+  uint32_t first, end; /* stays */
+  double bytes;
+  bool written;
+  uint32_t write_window; /* the first in which it may go out */
+  uint32_t hosted;       /* 1 + the number of the op that wrote it, perhaps on the host; 0: none */
+  uint32_t stale;        /* of a hosted one: the stay that the op runs in */
+  bool rests;            /* no other op uses it */
+};
+
+/* What a choice between the device and the host costs, and how much of the host is chosen. */
+struct mr_site {
+  double device, host, bytes, part;
+};
+
+struct mr_dual {
+  uint32_t op_count;
+  uint32_t window_count;
+  uint32_t window_start[2 * MR_DUAL_WINDOWS + 1]; /* ops, over two steps */
+  uint32_t *window_of;                            /* of each op */
+  struct mr_spans spans;
+  uint32_t resting_from; /* spans from here on are not between accesses on the device */
+  struct mr_stay *stays; /* by version */
+  struct mr_version *versions;
+  uint32_t version_count;
+  double *short_bytes; /* for each op: what is over the budget when everything stays */
+  double ops_seconds[MR_DUAL_WINDOWS];
+  bool movable; /* there is a tier below */
+  struct mr_hosted hosted;
+  struct mr_site *sites; /* of each of the hosted */
+  bool may_host;         /* the budgets leave a host to run them */
+  struct mr_toll tolls[MR_DUAL_TOLLS];
+  uint32_t toll_count;
+
+  double *price;                        /* of a byte of room at each op */
+  struct mr_toll toll[MR_DUAL_WINDOWS]; /* what the weighted resources take */
+
+  double *before; /* sums of prices over two steps, before each op */
+  double *ahead;  /* for each window of each stay: the least that coming back in it or later costs,
+                     less the prices up to there */
+  double *excess; /* the room that is short at each op under what is chosen */
+  struct mr_toll used[MR_DUAL_WINDOWS]; /* by it */
+  struct mr_toll cheapest;              /* of all windows */
+  struct mr_toll used_anywhere;
+};
+
+/* What moves and repeated ops there may be under the budgets, by the accesses that need the device,
+ * in at most so many windows of about as many ops each. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
+                                       const struct mr_liveness *liveness,
+                                       const uint64_t budget_bytes[MR_TIER_COUNT],
+                                       uint32_t windows);
+void mr_dual_fini(struct mr_dual *t);
+
+/*
+ * What is chosen under price and toll: excess and used. Returns the bound that they give. Choices
+ * that cost no more than `width` above the best, in seconds for a byte, have a part too, so that
+ * the slope of the bound (excess and used) does not jump from one to the other.
+ */
+double mr_dual_choose(struct mr_dual *t, double width);
+
+double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts);
+void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll);
+
+#endif

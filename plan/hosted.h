@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a bound knows of ops that a host apart may run: each runs there or on the device, with all
+ * its operands, and what lasts and only it writes is wherever it ran. So the tensors of such an op
+ * have two fates together:
+ *
+ * - on the device, what it writes is kept round the step or goes out and comes back, what device
+ *   ops made for it is kept or goes out and comes back, and the device spends the op's time;
+ * - on the host, what device ops read comes in once after the op, what they made for it goes out,
+ *   what they never use takes no room, and the host spends the op's time.
+ *
+ * That holds wherever in the step the op runs, hence also where updates run in the next step.
+ */
+#ifndef MEMRUN_PLAN_HOSTED_H
+#define MEMRUN_PLAN_HOSTED_H
+
+#include "plan/plan.h"
+
+struct mr_hosted_op {
+  mr_op_id op;
+  mr_op_id not_before; /* the last op of the device that makes what it reads; MR_NO_OP: none */
+  double device_seconds, host_seconds;
+  double made_bytes; /* by device ops in the step, for it alone */
+};
+
+struct mr_hosted {
+  struct mr_hosted_op *ops;
+  uint32_t count;
+  uint32_t
+      *op_of; /* for each tensor that lasts and only such an op writes: 1 + its index; else 0 */
+  uint32_t *made_for;    /* for each that is made for one, likewise */
+  mr_op_id *rests_after; /* for each of both: the op after which it is there for that op alone;
+                            MR_NO_OP: it never is */
+};
+
+/* Finds such ops; none where no host apart may run any. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_hosted_find(struct mr_hosted *hosted,
+                                         const struct mr_plan_problem *problem);
+void mr_hosted_fini(struct mr_hosted *hosted);
+
+#endif
