@@ -151,7 +151,8 @@ static mr_status try_prices(struct search *search) {
 /*
  * Choices by the prices of the linear program that bounds the step: it sees the whole step at once,
  * where sweeps tell what bound the last choice. Steps that links bind get up to a fifth faster.
- * Sweeps do not tell small gains from none, so that only large ones count.
+ * Sweeps do not tell small gains from none, so that only large ones count; where ops are to run on
+ * the host it gains nothing.
  */
 static mr_status try_guide(struct search *search) {
   static const struct {
