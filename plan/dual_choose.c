@@ -8,7 +8,6 @@
  * at least, for each window. What a clone makes again leaves at once and is made in some window.
  */
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -227,19 +226,19 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
   return version->bytes * least;
 }
 
-/* ---- What hangs on where an op runs, which may be anywhere in the step ---- */
+/* ---- What hangs on where an op runs: there is one window then ---- */
 
-static double leave_anywhere(const struct mr_dual *t, const struct mr_stay *stay) {
-  return t->movable ? t->cheapest.in - (t->before[stay->end] - t->before[stay->begin]) : INFINITY;
+static double leave_cost(const struct mr_dual *t, const struct mr_stay *stay) {
+  return t->movable ? t->toll[0].in - (t->before[stay->end] - t->before[stay->begin]) : INFINITY;
 }
 
 /* Adds a version to what its op costs at either site. */
 static void weigh_hosted(struct mr_dual *t, const struct mr_version *version) {
   struct mr_site *site = &t->sites[version->hosted - 1];
-  double device = t->cheapest.out;
-  double host = version->rests ? -t->cheapest.in : t->cheapest.host_in;
+  double device = t->toll[0].out;
+  double host = version->rests ? -t->toll[0].in : t->toll[0].host_in;
   for (uint32_t i = version->first; i < version->end; i++) {
-    double leave = leave_anywhere(t, &t->stays[i]);
+    double leave = leave_cost(t, &t->stays[i]);
     device += mr_min_double(leave, 0);
     host += i == version->stale ? leave : mr_min_double(leave, 0);
   }
@@ -250,21 +249,21 @@ static void weigh_hosted(struct mr_dual *t, const struct mr_version *version) {
 
 static void settle_hosted(struct mr_dual *t, const struct mr_version *version, double width) {
   double host = t->sites[version->hosted - 1].part;
-  double device = t->cheapest.out;
+  double device = t->toll[0].out;
   for (uint32_t i = version->first; i < version->end; i++) {
-    device += mr_min_double(leave_anywhere(t, &t->stays[i]), 0);
+    device += mr_min_double(leave_cost(t, &t->stays[i]), 0);
   }
   double out = (1 - host) * part_of(device, width);
-  t->used_anywhere.out += out * version->bytes;
+  t->used[0].out += out * version->bytes;
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
     bool stale = i == version->stale;
-    double part = part_of(leave_anywhere(t, stay), width);
+    double part = part_of(leave_cost(t, stay), width);
     double replaced = stale ? host : 0;
     double left = (out + (stale ? 0 : host)) * part;
     double back = version->bytes * (version->rests ? 0 : replaced);
-    t->used_anywhere.in += version->bytes * left + back;
-    t->used_anywhere.host_in += back;
+    t->used[0].in += version->bytes * left + back;
+    t->used[0].host_in += back;
     free_room(t, version->bytes * (left + replaced), stay->begin, stay->end);
   }
 }
@@ -277,9 +276,9 @@ static void open_sites(struct mr_dual *t) {
     t->sites[i] = (struct mr_site){0};
     if (t->may_host) {
       t->sites[i] =
-          (struct mr_site){.device = t->cheapest.ops * op->device_seconds,
-                           .host = t->cheapest.host_ops * op->host_seconds +
-                                   (t->cheapest.out + t->cheapest.host_out) * op->made_bytes,
+          (struct mr_site){.device = t->toll[0].ops * op->device_seconds,
+                           .host = t->toll[0].host_ops * op->host_seconds +
+                                   (t->toll[0].out + t->toll[0].host_out) * op->made_bytes,
                            .bytes = op->made_bytes};
     }
   }
@@ -296,58 +295,14 @@ static double choose_sites(struct mr_dual *t, double width) {
     if (t->may_host) {
       cost += mr_min_double(more, 0);
       site->part = part_of(more, width * site->bytes);
-      mr_toll_add(&t->used_anywhere, 1 - site->part, &(struct mr_toll){.ops = op->device_seconds});
-      mr_toll_add(&t->used_anywhere, site->part,
+      mr_toll_add(&t->used[0], 1 - site->part, &(struct mr_toll){.ops = op->device_seconds});
+      mr_toll_add(&t->used[0], site->part,
                   &(struct mr_toll){.host_ops = op->host_seconds,
                                     .out = op->made_bytes,
                                     .host_out = op->made_bytes});
     }
   }
   return cost;
-}
-
-/* One amount of a toll: seconds for a byte, or for a second of ops. */
-struct amount {
-  size_t offset;
-  bool of_ops;
-};
-
-static const struct amount amounts[] = {
-    {offsetof(struct mr_toll, in), false},      {offsetof(struct mr_toll, out), false},
-    {offsetof(struct mr_toll, ops), true},      {offsetof(struct mr_toll, host_ops), true},
-    {offsetof(struct mr_toll, host_in), false}, {offsetof(struct mr_toll, host_out), false}};
-
-static double *amount_at(struct mr_toll *toll, const struct amount *amount) {
-  return (double *)(void *)((char *)toll + amount->offset);
-}
-
-static void find_cheapest(struct mr_dual *t) {
-  t->cheapest = t->toll[0];
-  for (uint32_t w = 1; w < t->window_count; w++) {
-    for (uint32_t i = 0; i < MR_COUNT_OF(amounts); i++) {
-      double *least = amount_at(&t->cheapest, &amounts[i]);
-      *least = mr_min_double(*least, *amount_at(&t->toll[w], &amounts[i]));
-    }
-  }
-}
-
-/* What may be anywhere is where it is cheapest. */
-static void spread_anywhere(struct mr_dual *t, double width) {
-  for (uint32_t i = 0; i < MR_COUNT_OF(amounts); i++) {
-    double parts[MR_DUAL_WINDOWS];
-    double least = *amount_at(&t->cheapest, &amounts[i]);
-    double sum = 0;
-    for (uint32_t w = 0; w < t->window_count; w++) {
-      /* A second of ops costs its weight, at most 1. */
-      double wide = amounts[i].of_ops && width > 0 ? 1 : width;
-      parts[w] = favour(*amount_at(&t->toll[w], &amounts[i]) - least, wide);
-      sum += parts[w];
-    }
-    for (uint32_t w = 0; w < t->window_count; w++) {
-      *amount_at(&t->used[w], &amounts[i]) +=
-          *amount_at(&t->used_anywhere, &amounts[i]) * parts[w] / sum;
-    }
-  }
 }
 
 /* ---- All of them ---- */
@@ -359,9 +314,7 @@ static void begin(struct mr_dual *t) {
   for (uint32_t w = 0; w < t->window_count; w++) {
     t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w]};
   }
-  t->used_anywhere = (struct mr_toll){0};
   memset(t->excess, 0, t->op_count * sizeof *t->excess);
-  find_cheapest(t);
   open_sites(t);
 }
 
@@ -387,7 +340,6 @@ double mr_dual_choose(struct mr_dual *t, double width) {
       settle_hosted(t, &t->versions[v], width);
     }
   }
-  spread_anywhere(t, width);
   for (uint32_t w = 0; w < t->window_count; w++) {
     value += t->toll[w].ops * t->ops_seconds[w];
   }

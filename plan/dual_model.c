@@ -37,34 +37,20 @@ static mr_status allocate(struct mr_dual *t) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* Windows begin with ops that the device must run: others may run at any time. `fixed` is of each
- * op, 0. */
+/* Hosted ops are in no window, since they may run anywhere in the step. */
 static void place_windows(struct mr_dual *t, const struct mr_plan_problem *problem,
-                          uint32_t windows, double *fixed) {
+                          uint32_t windows) {
   uint32_t n = t->op_count;
-  uint32_t fixed_count = n - t->hosted.count;
-  uint32_t passed = 0;
-  for (uint32_t k = 0; k < n; k++) {
-    fixed[k] = 1;
-  }
-  for (uint32_t i = 0; i < t->hosted.count; i++) {
-    fixed[t->hosted.ops[i].op] = 0;
-  }
-  MR_ASSERT(windows > 0 && windows <= MR_DUAL_WINDOWS);
-  t->window_count = fixed_count < windows ? (fixed_count > 0 ? fixed_count : 1) : windows;
   uint32_t w = 0;
+  MR_ASSERT(windows > 0 && windows <= MR_DUAL_WINDOWS);
+  t->window_count = t->hosted.count > 0 ? 1 : windows < n ? windows : n;
+  for (uint32_t i = 0; i <= 2 * t->window_count; i++) {
+    t->window_start[i] = (uint32_t)((uint64_t)i * n / t->window_count);
+  }
   for (uint32_t k = 0; k < n; k++) {
-    bool next = w + 1 < t->window_count && fixed[k] > 0 &&
-                passed >= (uint64_t)(w + 1) * fixed_count / t->window_count;
-    w += next;
-    t->window_start[w] = next ? k : t->window_start[w];
+    w += k == t->window_start[w + 1];
     t->window_of[k] = w;
     t->ops_seconds[w] += mr_host_least_seconds(problem, k);
-    passed += fixed[k] > 0;
-    fixed[k] = 0;
-  }
-  for (uint32_t i = 0; i <= t->window_count; i++) {
-    t->window_start[t->window_count + i] = n + (i < t->window_count ? t->window_start[i] : n);
   }
 }
 
@@ -276,7 +262,7 @@ mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
     status = allocate(t);
   }
   if (status == MR_OK) {
-    place_windows(t, problem, windows, scratch);
+    place_windows(t, problem, windows);
     find_versions(t);
     find_remakes(t, problem, scratch);
     mr_spans_measure_held(problem->program, liveness, scratch);

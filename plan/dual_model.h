@@ -74,12 +74,11 @@ struct mr_dual {
                      less the prices up to there */
   double *excess; /* the room that is short at each op under what is chosen */
   struct mr_toll used[MR_DUAL_WINDOWS]; /* by it */
-  struct mr_toll cheapest;              /* of all windows */
-  struct mr_toll used_anywhere;
 };
 
 /* What moves and repeated ops there may be under the budgets, by the accesses that need the device,
- * in at most so many windows of about as many ops each. MR_NO_MEMORY. */
+ * in at most so many windows of about as many ops each; in one where hosted ops may run anywhere in
+ * the step. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
                                        const struct mr_liveness *liveness,
                                        const uint64_t budget_bytes[MR_TIER_COUNT],
