@@ -24,7 +24,7 @@
 #define LAST_SHIFT    0.01
 /* Of the running means of the slope and of its square (D. Kingma and J. Ba, Adam, 2015). */
 #define SLOPE_DECAY  0.9
-#define SQUARE_DECAY 0.99
+#define SQUARE_DECAY 0.95
 
 /* The running means of a slope and of its square. */
 struct slope {
@@ -85,7 +85,7 @@ static void shift_weights_of(struct ascent *a, uint32_t w, const struct slope *b
     mean += a->weights[w][i] * seconds[i];
   }
   for (uint32_t i = 0; i < t->toll_count; i++) {
-    double slope = a->weights[w][i] * (seconds[i] - mean);
+    double slope = seconds[i] - mean;
     a->weights[w][i] *= exp(step * climb_by(&a->weight_slopes[w][i], slope, begun));
     sum += a->weights[w][i];
   }

@@ -21,11 +21,22 @@ void mr_dual_fini(struct mr_dual *t) {
   free(t->excess);
 }
 
+/* How many versions and stays each span of a tensor may be in: one for each hosted op with a slice
+ * of it. */
+static uint32_t slices_of(const struct mr_dual *t, mr_tensor_id tensor) {
+  uint32_t users = t->hosted.first_user[tensor + 1] - t->hosted.first_user[tensor];
+  return users > 0 ? users : 1;
+}
+
 static mr_status allocate(struct mr_dual *t) {
   uint32_t n = t->op_count;
+  uint64_t stays = 0;
+  for (uint32_t i = 0; i < t->spans.count; i++) {
+    stays += slices_of(t, t->spans.items[i].tensor);
+  }
   t->window_of = mr_allocate(n, sizeof *t->window_of);
-  t->stays = mr_allocate(t->spans.count, sizeof *t->stays);
-  t->versions = mr_allocate(t->spans.count, sizeof *t->versions);
+  t->stays = mr_allocate(stays, sizeof *t->stays);
+  t->versions = mr_allocate(stays, sizeof *t->versions);
   t->short_bytes = mr_allocate(n, sizeof *t->short_bytes);
   t->sites = mr_allocate(t->hosted.count, sizeof *t->sites);
   t->price = mr_allocate(n, sizeof *t->price);
@@ -65,15 +76,13 @@ static mr_status add_resting(struct mr_dual *t, const struct mr_graph *graph) {
   mr_status status = MR_OK;
   t->resting_from = t->spans.count;
   for (mr_tensor_id i = 0; i < graph->tensor_count && status == MR_OK; i++) {
-    uint32_t number = hosted->op_of[i] + hosted->made_for[i];
-    if (number == 0 || hosted->rests_after[i] == MR_NO_OP) continue;
-    const struct mr_hosted_op *op = &hosted->ops[number - 1];
-    uint32_t end = hosted->op_of[i] > 0 ? op->op + graph->op_count : op->not_before + 1;
+    bool rests = hosted->first_user[i] < hosted->first_user[i + 1];
+    if (!rests || hosted->rests_after[i] == MR_NO_OP) continue;
     status = mr_spans_add(&t->spans, &(struct mr_span){.tensor = i,
                                                        .bytes = (double)graph->tensors[i].bytes,
                                                        .last_write = hosted->rests_after[i],
                                                        .after_op = hosted->rests_after[i],
-                                                       .before_op = end,
+                                                       .before_op = hosted->rests_before[i],
                                                        .written = true,
                                                        .maker = MR_NO_OP});
   }
@@ -106,31 +115,36 @@ static void add_stay(struct mr_dual *t, uint32_t index) {
                                               .remake = -1};
 }
 
+/* Of one slice of the tensor. */
 static void begin_version(struct mr_dual *t, uint32_t index) {
   const struct mr_span *span = &t->spans.items[index];
+  uint32_t slices = slices_of(t, span->tensor);
   uint32_t first = t->version_count > 0 ? t->versions[t->version_count - 1].end : 0;
   int64_t write = span->last_write < 0 ? span->last_write + t->op_count : span->last_write;
   t->versions[t->version_count++] =
       (struct mr_version){.first = first,
                           .end = first,
-                          .bytes = span->bytes,
+                          .bytes = span->bytes / slices,
                           .written = span->written,
                           .write_window = window_at(t, (uint32_t)write)};
 }
 
 /* What a hosted op writes has one version, since no device op writes it. What is made for one goes
  * out once, which its resting span pays for, or its op on the host. */
-static void mark_hosted(struct mr_dual *t, struct mr_version *version) {
+static void mark_hosted(struct mr_dual *t, struct mr_version *version, uint32_t slice) {
+  const struct mr_hosted *hosted = &t->hosted;
   uint32_t first = t->stays[version->first].span;
   mr_tensor_id tensor = t->spans.items[first].tensor;
-  uint32_t made_for = t->hosted.made_for[tensor];
+  uint32_t user = hosted->first_user[tensor] + slice;
+  bool has_user = user < hosted->first_user[tensor + 1];
+  bool made = hosted->made[tensor];
   version->rests = first >= t->resting_from;
-  version->hosted = t->hosted.op_of[tensor] + (version->rests ? made_for : 0);
-  version->written = version->hosted > 0 || (version->written && made_for == 0);
-  if (version->hosted == 0) {
+  version->written = (has_user && !made) || version->rests || (version->written && !made);
+  if (!has_user || (made && !version->rests)) {
     return;
   }
-  mr_op_id op = t->hosted.ops[version->hosted - 1].op;
+  version->hosted = 1 + hosted->users[user];
+  mr_op_id op = hosted->ops[hosted->users[user]].op;
   version->stale = version->rests ? version->first : version->end;
   for (uint32_t i = version->first; i < version->end && !version->rests; i++) {
     const struct mr_span *span = &t->spans.items[t->stays[i].span];
@@ -140,8 +154,9 @@ static void mark_hosted(struct mr_dual *t, struct mr_version *version) {
   MR_ASSERT(version->stale < version->end);
 }
 
-/* The versions of a tensor, whose spans are given. */
-static void add_versions(struct mr_dual *t, uint32_t begin, uint32_t end) {
+/* The versions of a slice of a tensor, whose spans are given. */
+static void add_versions(struct mr_dual *t, uint32_t begin, uint32_t end, uint32_t slice) {
+  uint32_t from = t->version_count;
   uint32_t split = begin + 1;
   while (split < end && same_version(t, split, begin)) {
     split++;
@@ -154,23 +169,25 @@ static void add_versions(struct mr_dual *t, uint32_t begin, uint32_t end) {
     }
     add_stay(t, at);
   }
+  for (uint32_t v = from; v < t->version_count; v++) {
+    if (t->versions[v].first < t->versions[v].end) {
+      mark_hosted(t, &t->versions[v], slice);
+    }
+  }
 }
 
 static void find_versions(struct mr_dual *t) {
   uint32_t begin = 0;
   while (begin < t->spans.count) {
+    mr_tensor_id tensor = t->spans.items[begin].tensor;
     uint32_t end = begin + 1;
-    while (end < t->spans.count && t->spans.items[end].tensor == t->spans.items[begin].tensor) {
+    while (end < t->spans.count && t->spans.items[end].tensor == tensor) {
       end++;
     }
-    add_versions(t, begin, end);
-    begin = end;
-  }
-  for (uint32_t v = 0; v < t->version_count; v++) {
-    struct mr_version *version = &t->versions[v];
-    if (version->first < version->end) {
-      mark_hosted(t, version);
+    for (uint32_t slice = 0; slice < slices_of(t, tensor); slice++) {
+      add_versions(t, begin, end, slice);
     }
+    begin = end;
   }
 }
 

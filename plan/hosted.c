@@ -14,27 +14,28 @@ static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
 
 /* How the ops that the host may run, and the others, use a tensor. */
 struct uses {
-  const struct mr_access *hosted; /* by the only op that the host may run; NULL: none or several */
+  uint32_t hosted; /* how many of them */
+  bool hosted_read, hosted_write; /* each does */
   bool device_writes, hosted_last;
   mr_op_id device_last; /* MR_NO_OP: none */
 };
 
 static struct uses uses_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
                            mr_tensor_id t) {
-  struct uses uses = {.device_last = MR_NO_OP};
-  uint32_t hosted = 0;
+  struct uses uses = {
+      .hosted_read = true, .hosted_write = true, .hosted_last = true, .device_last = MR_NO_OP};
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
     const struct mr_access *access = &liveness->accesses[i];
-    uses.hosted_last = is_capable(graph, access->op);
-    if (uses.hosted_last) {
-      uses.hosted = access;
-      hosted++;
+    if (is_capable(graph, access->op)) {
+      uses.hosted++;
+      uses.hosted_read = uses.hosted_read && access->reads;
+      uses.hosted_write = uses.hosted_write && access->writes;
     } else {
       uses.device_writes = uses.device_writes || access->writes;
       uses.device_last = access->op;
+      uses.hosted_last = uses.hosted == 0;
     }
   }
-  uses.hosted = hosted == 1 ? uses.hosted : NULL;
   return uses;
 }
 
@@ -44,26 +45,50 @@ static bool has_pages(const struct mr_plan_problem *problem, mr_tensor_id t) {
   return mr_draft_pages_of(problem->program->tensors[t].bytes, page_bytes) > 0;
 }
 
+/* Gives each op that the host may run its slice of the tensor. Returns the first op at which one of
+ * them may run; MR_NO_OP: at any. */
+static mr_op_id add_users(struct mr_hosted *hosted, const uint32_t *index,
+                          const struct mr_graph *graph, const struct mr_liveness *liveness,
+                          mr_tensor_id t, double made_bytes) {
+  mr_op_id earliest = MR_NO_OP;
+  bool any = false;
+  uint32_t *end = &hosted->first_user[t + 1];
+  for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
+    mr_op_id op = liveness->accesses[i].op;
+    if (!is_capable(graph, op)) continue;
+    struct mr_hosted_op *user = &hosted->ops[index[op]];
+    bool first = *end == hosted->first_user[t];
+    any = any || user->not_before == MR_NO_OP;
+    earliest = first || user->not_before < earliest ? user->not_before : earliest;
+    user->made_bytes += made_bytes;
+    hosted->users[(*end)++] = index[op];
+  }
+  return any ? MR_NO_OP : earliest;
+}
+
 static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
                        const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                        mr_tensor_id t) {
   const struct mr_graph *graph = problem->program;
   const struct mr_tensor *tensor = &graph->tensors[t];
   const struct uses uses = uses_of(graph, liveness, t);
-  if (uses.hosted == NULL || tensor->role == MR_INPUT || tensor->carried || !uses.hosted->reads) {
+  hosted->first_user[t + 1] = hosted->first_user[t];
+  if (uses.hosted == 0 || tensor->role == MR_INPUT || tensor->carried || !uses.hosted_read) {
     return;
   }
-  uint32_t at = index[uses.hosted->op];
   bool lasts = mr_tensor_goes_round(tensor);
-  if (lasts && uses.hosted->writes && !uses.device_writes) {
-    hosted->op_of[t] = at + 1;
-    hosted->rests_after[t] = uses.device_last == MR_NO_OP ? uses.hosted->op : MR_NO_OP;
+  if (lasts && uses.hosted_write && !uses.device_writes) {
+    (void)add_users(hosted, index, graph, liveness, t, 0);
+    mr_op_id op = hosted->ops[hosted->users[hosted->first_user[t]]].op;
+    hosted->rests_after[t] = uses.device_last == MR_NO_OP ? op : MR_NO_OP;
+    hosted->rests_before[t] = op + graph->op_count;
   } else if (!lasts && uses.hosted_last && uses.device_writes && has_pages(problem, t)) {
-    mr_op_id till = hosted->ops[at].not_before;
-    hosted->ops[at].made_bytes += (double)tensor->bytes;
-    hosted->made_for[t] = at + 1;
+    double made_bytes = (double)tensor->bytes / uses.hosted;
+    mr_op_id till = add_users(hosted, index, graph, liveness, t, made_bytes);
+    hosted->made[t] = true;
     hosted->rests_after[t] =
         till != MR_NO_OP && till > uses.device_last ? uses.device_last : MR_NO_OP;
+    hosted->rests_before[t] = till + 1;
   }
 }
 
@@ -101,6 +126,10 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
   for (uint32_t i = 0; i < hosted->count && status == MR_OK; i++) {
     hosted->ops[i].not_before = last_maker(graph, &liveness, hosted->ops[i].op);
   }
+  if (status == MR_OK) {
+    hosted->users = mr_allocate(liveness.first[graph->tensor_count], sizeof *hosted->users);
+    status = hosted->users == NULL ? MR_NO_MEMORY : MR_OK;
+  }
   for (mr_tensor_id t = 0; t < graph->tensor_count && status == MR_OK; t++) {
     add_tensor(hosted, index, problem, &liveness, t);
   }
@@ -111,10 +140,12 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
 mr_status mr_hosted_find(struct mr_hosted *hosted, const struct mr_plan_problem *problem) {
   const struct mr_graph *graph = problem->program;
   *hosted = (struct mr_hosted){
-      .op_of = mr_allocate(graph->tensor_count, sizeof *hosted->op_of),
-      .made_for = mr_allocate(graph->tensor_count, sizeof *hosted->made_for),
-      .rests_after = mr_allocate(graph->tensor_count, sizeof *hosted->rests_after)};
-  if (hosted->op_of == NULL || hosted->made_for == NULL || hosted->rests_after == NULL) {
+      .first_user = mr_allocate(graph->tensor_count + 1ull, sizeof *hosted->first_user),
+      .made = mr_allocate(graph->tensor_count, sizeof *hosted->made),
+      .rests_after = mr_allocate(graph->tensor_count, sizeof *hosted->rests_after),
+      .rests_before = mr_allocate(graph->tensor_count, sizeof *hosted->rests_before)};
+  if (hosted->first_user == NULL || hosted->made == NULL || hosted->rests_after == NULL ||
+      hosted->rests_before == NULL) {
     return MR_NO_MEMORY;
   }
   if (!problem->host_apart || !mr_host_may_run(problem)) {
@@ -130,8 +161,10 @@ mr_status mr_hosted_find(struct mr_hosted *hosted, const struct mr_plan_problem 
 
 void mr_hosted_fini(struct mr_hosted *hosted) {
   free(hosted->ops);
-  free(hosted->op_of);
-  free(hosted->made_for);
+  free(hosted->users);
+  free(hosted->first_user);
+  free(hosted->made);
   free(hosted->rests_after);
+  free(hosted->rests_before);
   *hosted = (struct mr_hosted){0};
 }

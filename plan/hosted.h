@@ -9,7 +9,9 @@
  * - on the host, what device ops read comes in once after the op, what they made for it goes out,
  *   what they never use takes no room, and the host spends the op's time.
  *
- * That holds wherever in the step the op runs, hence also where updates run in the next step.
+ * That holds wherever in the step the op runs, hence also where updates run in the next step. Of a
+ * tensor that several such ops use, each a part (an update in pieces), every op is given an equal
+ * slice: where they run at different sites the whole of it moves as often as one of its slices.
  */
 #ifndef MEMRUN_PLAN_HOSTED_H
 #define MEMRUN_PLAN_HOSTED_H
@@ -20,17 +22,20 @@ struct mr_hosted_op {
   mr_op_id op;
   mr_op_id not_before; /* the last op of the device that makes what it reads; MR_NO_OP: none */
   double device_seconds, host_seconds;
-  double made_bytes; /* by device ops in the step, for it alone */
+  double made_bytes; /* by device ops in the step, for it and its like */
 };
 
 struct mr_hosted {
   struct mr_hosted_op *ops;
   uint32_t count;
-  uint32_t
-      *op_of; /* for each tensor that lasts and only such an op writes: 1 + its index; else 0 */
-  uint32_t *made_for;    /* for each that is made for one, likewise */
-  mr_op_id *rests_after; /* for each of both: the op after which it is there for that op alone;
+  /* users[first_user[t] .. first_user[t + 1]): the numbers of the ops that each have a slice of
+   * tensor t; none unless it lasts and they alone write it, or it is made for them. */
+  uint32_t *users;
+  uint32_t *first_user;
+  bool *made;            /* for each tensor: it is made for them */
+  mr_op_id *rests_after; /* for each with users: the op after which it is there for them alone;
                             MR_NO_OP: it never is */
+  uint32_t *rests_before; /* and before which, a step later counted on */
 };
 
 /* Finds such ops; none where no host apart may run any. MR_NO_MEMORY. */

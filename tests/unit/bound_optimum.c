@@ -23,6 +23,7 @@
 #define MOST_GAPS    8u
 #define PAGE         (4 * MR_KIB)
 #define FORWARD_OPS  2u
+#define MOST_STATES  2u
 
 /* One way to decide a gap. */
 struct option {
@@ -48,8 +49,15 @@ static mr_tensor_id add_tensor(struct mr_graph *graph, struct mr_random *random,
   return plan_add_tensor(graph, role, mr_random_below(random, 2) == 0 ? 64 : pages * PAGE);
 }
 
+static void add_update(struct mr_graph *graph, mr_tensor_id gradient, mr_tensor_id weight,
+                       mr_tensor_id state, mr_tensor_id norm) {
+  mr_tensor_id none = MR_NO_TENSOR;
+  (void)plan_add_op(graph, (mr_tensor_id[]){gradient, weight, state, norm, none},
+                    (mr_tensor_id[]){weight, state, none}, 0);
+}
+
 /* A step: two forward ops that can be repeated, one backward, perhaps one that waits for it, and an
- * update, perhaps on the host. */
+ * update, perhaps in two pieces, perhaps on the host. */
 static struct mr_graph *make_step(struct mr_random *random) {
   struct mr_graph *graph = NULL;
   assert_int_equal(mr_graph_create(&graph), MR_OK);
@@ -69,15 +77,17 @@ static struct mr_graph *make_step(struct mr_random *random) {
   if (clips) {
     (void)plan_add_op(graph, (mr_tensor_id[]){gradient, none}, (mr_tensor_id[]){norm, none}, 0);
   }
-  (void)plan_add_op(graph, (mr_tensor_id[]){gradient, weight, state, norm, none},
-                    (mr_tensor_id[]){weight, state, none}, 0);
+  uint32_t updates = graph->op_count;
+  add_update(graph, gradient, weight, state, norm);
+  if (mr_random_below(random, 3) == 0) {
+    add_update(graph, gradient, weight, add_tensor(graph, random, MR_STATE), norm);
+  }
+  bool capable = mr_random_below(random, 3) == 0;
   for (uint32_t k = 0; k < graph->op_count; k++) {
     bool forward = k < FORWARD_OPS;
     graph->ops[k].flags |= forward ? MR_OP_REPEATABLE : MR_OP_TRAIN_ONLY;
+    graph->ops[k].flags |= capable && k >= updates ? MR_OP_HOST_CAPABLE : 0;
     graph->ops[k].block = forward ? 0 : MR_NO_BLOCK;
-  }
-  if (mr_random_below(random, 3) == 0) {
-    graph->ops[graph->op_count - 1].flags |= MR_OP_HOST_CAPABLE;
   }
   return graph;
 }
@@ -229,18 +239,25 @@ static double best_placed(const struct mr_plan_problem *problem, struct tally *t
   return best;
 }
 
+/* With nothing on the host, and with all that ops there may use but the states left out. */
 static double best_of(struct mr_plan_problem *problem, struct tally *tally) {
+  const struct mr_graph *graph = problem->program;
   double best = best_placed(problem, tally);
-  bool *on_host = mr_allocate(problem->program->tensor_count, sizeof *on_host);
+  bool *on_host = mr_allocate(graph->tensor_count, sizeof *on_host);
   assert_non_null(on_host);
-  for (uint32_t t = 0; t < problem->program->tensor_count; t++) {
-    on_host[t] = true;
+  problem->on_host = on_host;
+  for (uint32_t left_out = 0; left_out < 1u << MOST_STATES; left_out++) {
+    uint32_t state = 0;
+    for (uint32_t t = 0; t < graph->tensor_count; t++) {
+      bool is_state = graph->tensors[t].role == MR_STATE;
+      on_host[t] = !is_state || (left_out & 1u << state) == 0;
+      state += is_state;
+    }
+    if (problem->budget_bytes[MR_TIER_HOST] > 0 && left_out < 1u << state) {
+      best = fmin(best, best_placed(problem, tally));
+    }
   }
-  if (problem->budget_bytes[MR_TIER_HOST] > 0) {
-    problem->on_host = on_host;
-    best = fmin(best, best_placed(problem, tally));
-    problem->on_host = NULL;
-  }
+  problem->on_host = NULL;
   free(on_host);
   return best;
 }
