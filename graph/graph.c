@@ -34,6 +34,10 @@ bool mr_tensor_goes_round(const struct mr_tensor *tensor) {
   return tensor->carried || mr_role_is_persistent(tensor->role);
 }
 
+bool mr_op_is_host_capable(const struct mr_graph *graph, mr_op_id op) {
+  return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
+}
+
 mr_status mr_graph_create(struct mr_graph **graph_out) {
   struct mr_graph *graph = mr_allocate(1, sizeof *graph);
   if (graph == NULL) {

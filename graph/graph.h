@@ -79,6 +79,9 @@ bool mr_role_is_persistent(mr_role role);
 /* True where the tensor's bytes go round the end of the step: it is persistent or carried. */
 bool mr_tensor_goes_round(const struct mr_tensor *tensor);
 
+/* Whether the host may run the op: MR_OP_HOST_CAPABLE. */
+bool mr_op_is_host_capable(const struct mr_graph *graph, mr_op_id op);
+
 /* A graph with the same tensors, in the same order, and no ops. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_graph_copy_tensors(const struct mr_graph *graph,
                                                 struct mr_graph **copy_out);

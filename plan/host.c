@@ -14,10 +14,6 @@
 
 #include "plan/draft.h"
 
-static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
-  return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
-}
-
 bool mr_host_may_run(const struct mr_plan_problem *problem) {
   return problem->budget_bytes[MR_TIER_HOST] > 0 &&
          (!problem->host_apart || problem->host_bytes_per_second > 0);
@@ -28,8 +24,8 @@ double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
 }
 
 double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
-  bool elsewhere =
-      problem->host_apart && mr_host_may_run(problem) && is_capable(problem->program, op);
+  bool elsewhere = problem->host_apart && mr_host_may_run(problem) &&
+                   mr_op_is_host_capable(problem->program, op);
   return elsewhere ? 0 : problem->op_seconds[op];
 }
 
@@ -44,7 +40,7 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   bool host_before = true;
   for (uint32_t i = first; i < end; i++) {
     mr_op_id op = accesses[i].op;
-    bool host = runs_on_host == NULL ? is_capable(graph, op) : runs_on_host[op];
+    bool host = runs_on_host == NULL ? mr_op_is_host_capable(graph, op) : runs_on_host[op];
     device_turns += !host && host_before;
     host_before = host;
     on_host += host;
@@ -88,7 +84,7 @@ static void place_tensors(struct mr_draft *draft) {
   place_use(draft, MR_HOST_USE_ALL, &room_pages);
   place_use(draft, MR_HOST_USE_SOME, &room_pages);
   for (mr_op_id k = 0; k < draft->op_count; k++) {
-    draft->runs_on_host[k] = is_capable(draft->program, k);
+    draft->runs_on_host[k] = mr_op_is_host_capable(draft->program, k);
   }
 }
 
@@ -117,8 +113,8 @@ uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint6
 /* Whether the queue of the host could run the op, were its operands used as they must. */
 static bool can_be_handed_over(const struct mr_draft *draft, mr_op_id id) {
   const struct mr_op *op = &draft->program->ops[id];
-  bool can =
-      is_capable(draft->program, id) && op->scratch_bytes == 0 && op->run[MR_BACKEND_CPU] != NULL;
+  bool can = mr_op_is_host_capable(draft->program, id) && op->scratch_bytes == 0 &&
+             op->run[MR_BACKEND_CPU] != NULL;
   for (uint32_t i = 0; can && i < operand_count(op); i++) {
     mr_tensor_id t = operand_of(op, i);
     bool small = draft->pages[t] == 0;
@@ -276,14 +272,14 @@ static enum need need_of(const struct mr_plan_problem *problem, const struct mr_
   uint32_t end = liveness->first[t + 1];
   /* What lives inside one step may be born below and end there: the device wants it between. */
   bool round = mr_tensor_goes_round(tensor);
-  for (; !round && first < end && is_capable(graph, accesses[first].op); first++) {
+  for (; !round && first < end && mr_op_is_host_capable(graph, accesses[first].op); first++) {
     need = NEED_DEVICE_OPS;
   }
-  for (; !round && first < end && is_capable(graph, accesses[end - 1].op); end--) {
+  for (; !round && first < end && mr_op_is_host_capable(graph, accesses[end - 1].op); end--) {
     need = NEED_DEVICE_OPS;
   }
   for (uint32_t i = first; i < end && need != NEED_NONE; i++) {
-    if (is_capable(graph, accesses[i].op)) {
+    if (mr_op_is_host_capable(graph, accesses[i].op)) {
       need = accesses[i].reads ? NEED_DEVICE_OPS : NEED_NONE;
     }
   }
@@ -311,8 +307,8 @@ mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     for (; next < liveness.first[t + 1]; next++) {
       struct mr_access access = liveness.accesses[next];
-      bool needed =
-          needs[t] == NEED_ALL || (needs[t] == NEED_DEVICE_OPS && !is_capable(graph, access.op));
+      bool needed = needs[t] == NEED_ALL ||
+                    (needs[t] == NEED_DEVICE_OPS && !mr_op_is_host_capable(graph, access.op));
       if (needed) {
         liveness.accesses[kept++] = access;
       }

@@ -8,13 +8,9 @@
 #include "plan/draft.h"
 #include "plan/page_sizes.h"
 
-static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
-  return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
-}
-
 /* How the ops that the host may run, and the others, use a tensor. */
 struct uses {
-  uint32_t hosted; /* how many of them */
+  uint32_t hosted;                /* how many of them */
   bool hosted_read, hosted_write; /* each does */
   bool device_writes, hosted_last;
   mr_op_id device_last; /* MR_NO_OP: none */
@@ -26,7 +22,7 @@ static struct uses uses_of(const struct mr_graph *graph, const struct mr_livenes
       .hosted_read = true, .hosted_write = true, .hosted_last = true, .device_last = MR_NO_OP};
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
     const struct mr_access *access = &liveness->accesses[i];
-    if (is_capable(graph, access->op)) {
+    if (mr_op_is_host_capable(graph, access->op)) {
       uses.hosted++;
       uses.hosted_read = uses.hosted_read && access->reads;
       uses.hosted_write = uses.hosted_write && access->writes;
@@ -55,7 +51,7 @@ static mr_op_id add_users(struct mr_hosted *hosted, const uint32_t *index,
   uint32_t *end = &hosted->first_user[t + 1];
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
     mr_op_id op = liveness->accesses[i].op;
-    if (!is_capable(graph, op)) continue;
+    if (!mr_op_is_host_capable(graph, op)) continue;
     struct mr_hosted_op *user = &hosted->ops[index[op]];
     bool first = *end == hosted->first_user[t];
     any = any || user->not_before == MR_NO_OP;
@@ -101,7 +97,7 @@ static mr_op_id last_maker(const struct mr_graph *graph, const struct mr_livenes
     if (mr_tensor_goes_round(&graph->tensors[t])) continue;
     for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
       const struct mr_access *access = &liveness->accesses[j];
-      bool makes = access->writes && access->op < op && !is_capable(graph, access->op);
+      bool makes = access->writes && access->op < op && !mr_op_is_host_capable(graph, access->op);
       last = makes && (last == MR_NO_OP || access->op > last) ? access->op : last;
     }
   }
@@ -113,7 +109,7 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
   const struct mr_graph *graph = problem->program;
   struct mr_liveness liveness = {0};
   for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (is_capable(graph, k)) {
+    if (mr_op_is_host_capable(graph, k)) {
       index[k] = hosted->count;
       hosted->ops[hosted->count++] = (struct mr_hosted_op){
           .op = k,

@@ -4,45 +4,23 @@
  * alone use (an optimizer's states); and, beside those, what the better of the two moves to the
  * host next to such an op for no gain: parameters that leave after their update, gradients that
  * leave before it. The faster is taken; of equals the one that moves less, since the machine's
- * memory is shared by copies and ops whatever the simulator says.
- *
- * A host that is apart computes beside the device, and an op there has all its tensors there. So
- * the choice is how many of the updates that can: all, a half, then more or less than the best of
- * these. They are the last of the program, whose results the next step needs last. Then the other
- * ops that can, beside the best of these: an embedding, whose table is where its update left it,
- * sends the rows that it looked up in place of the table. Since two compute at once there, that may
- * be faster also where the device holds everything.
+ * memory is shared by copies and ops whatever the simulator says. On a host that is apart other
+ * plans are compared with none: plan/place_apart.c.
  *
  * Rungs of the ladder (plan/plan.h) are gone down here, one at a time: what the plan of a rung
  * moves decides what is placed for it, so that this, too, depends on the rung alone.
  */
+#include "plan/place.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/draft.h"
+#include "plan/ladder.h"
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3
-/* Of the updates that can run on a host that is apart. */
-#define PARTS 8u
-
-/* Tensors on the host, and the plan with them there. */
-struct trial {
-  bool *on_host; /* for each tensor */
-  bool wanted;   /* it is to be planned; else it was before, or has nothing to offer */
-  struct mr_program_plan plan;
-};
-
-#define TRIALS 2u /* that are planned side by side */
-
-struct placement {
-  struct mr_plan_problem problem; /* of the present rung, with nothing on the host */
-  struct mr_liveness liveness;
-  bool *chosen; /* for each tensor: on the host in the best plan so far */
-  struct trial trials[TRIALS];
-  struct mr_program_plan *best;
-};
 
 static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   if (a->fits != b->fits) {
@@ -57,24 +35,38 @@ static bool is_better(const struct mr_program_plan *a, const struct mr_program_p
   return mr_program_plan_moved_bytes(a) < mr_program_plan_moved_bytes(b);
 }
 
-static mr_status plan_trial(void *context, uint32_t index) {
-  struct placement *p = context;
-  struct trial *trial = &p->trials[index];
+/* The budget that the present rung is planned for. */
+static uint64_t rung_bytes(const struct mr_placement *p) {
+  uint64_t bytes = mr_min_u64(p->problem.budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1) + 1;
+  for (uint32_t i = 0; i <= p->problem.search_from; i++) {
+    uint64_t below = mr_ladder_below(p->best->footprint_bytes, bytes);
+    bytes = below > 0 ? below : bytes;
+  }
+  return bytes;
+}
+
+mr_status mr_placement_plan(void *context, uint32_t index) {
+  struct mr_placement *p = context;
+  struct mr_trial *trial = &p->trials[index];
   struct mr_plan_problem problem = p->problem;
   if (!trial->wanted) {
     return MR_OK;
+  }
+  if (p->briefly) {
+    problem.budget_bytes[MR_TIER_DEVICE] = rung_bytes(p);
+    problem.search_from = 0;
+    problem.search_rounds = 0;
+    problem.useful_seconds = INFINITY;
   }
   problem.on_host = trial->on_host;
   trial->plan = (struct mr_program_plan){.program = problem.program};
   return mr_plan_make_placed(&problem, &trial->plan);
 }
 
-/* Keeps the trial's plan where it is the best so far, else ends it. Returns its seconds; INFINITY:
- * it is of no use. */
-static double take_trial(struct placement *p, struct trial *trial) {
+double mr_placement_take(struct mr_placement *p, struct mr_trial *trial) {
   struct mr_program_plan *plan = &trial->plan;
   double seconds = plan->fits && !plan->useless ? plan->step_seconds : INFINITY;
-  if (!plan->useless && is_better(plan, p->best)) {
+  if (!p->briefly && !plan->useless && is_better(plan, p->best)) {
     plan->footprint_bytes = p->best->footprint_bytes;
     mr_plan_clear(p->best);
     *p->best = *plan;
@@ -86,18 +78,17 @@ static double take_trial(struct placement *p, struct trial *trial) {
   return seconds;
 }
 
-/* Plans the first trial alone. */
-static mr_status try_placement(struct placement *p) {
+mr_status mr_placement_try(struct mr_placement *p) {
   p->trials[0].wanted = true;
-  mr_status status = plan_trial(p, 0);
+  mr_status status = mr_placement_plan(p, 0);
   if (status == MR_OK) {
-    (void)take_trial(p, &p->trials[0]);
+    (void)mr_placement_take(p, &p->trials[0]);
   }
   return status;
 }
 
 /* What ops on the host alone use. */
-static bool add_unmoved(struct placement *p) {
+static bool add_unmoved(struct mr_placement *p) {
   bool *on_host = p->trials[0].on_host;
   bool any = false;
   for (uint32_t t = 0; t < p->liveness.tensor_count; t++) {
@@ -112,7 +103,7 @@ static bool add_unmoved(struct placement *p) {
  * Adds to what was chosen the tensors whose moves the best plan would save by using them on the
  * host: those that last and leave for the host after such a use, others that leave before it.
  */
-static bool add_movers(struct placement *p) {
+static bool add_movers(struct mr_placement *p) {
   const struct mr_graph *graph = p->problem.program;
   bool *on_host = p->trials[0].on_host;
   bool any = false;
@@ -126,8 +117,7 @@ static bool add_movers(struct placement *p) {
     bool lasts = mr_role_is_persistent(graph->tensors[gap->tensor].role);
     mr_op_id beside = lasts ? gap->after_op : gap->before_op;
     mr_op_id other = lasts ? gap->before_op : gap->after_op;
-    if ((graph->ops[beside].flags & MR_OP_HOST_CAPABLE) != 0 &&
-        (graph->ops[other].flags & MR_OP_HOST_CAPABLE) == 0) {
+    if (mr_op_is_host_capable(graph, beside) && !mr_op_is_host_capable(graph, other)) {
       on_host[gap->tensor] = true;
       any = true;
     }
@@ -136,139 +126,47 @@ static bool add_movers(struct placement *p) {
 }
 
 /* `planned`: what ops on the host alone use is in the first trial, planned. */
-static mr_status improve(struct placement *p, bool planned) {
+static mr_status improve(struct mr_placement *p, bool planned) {
   mr_status status = MR_OK;
   if (planned) {
-    (void)take_trial(p, &p->trials[0]);
+    (void)mr_placement_take(p, &p->trials[0]);
   } else if (add_unmoved(p)) {
-    status = try_placement(p);
+    status = mr_placement_try(p);
   }
   if (status == MR_OK && p->best->fits && add_movers(p)) {
-    status = try_placement(p);
+    status = mr_placement_try(p);
   }
   return status;
-}
-
-static bool is_capable(const struct mr_graph *graph, mr_op_id op) {
-  return (graph->ops[op].flags & MR_OP_HOST_CAPABLE) != 0;
-}
-
-/* Updates: what they make lasts. */
-static bool is_update(const struct mr_graph *graph, mr_op_id op) {
-  bool lasts = true;
-  for (uint32_t i = 0; i < graph->ops[op].output_count; i++) {
-    lasts = lasts && mr_role_is_persistent(graph->tensors[graph->ops[op].outputs[i]].role);
-  }
-  return lasts;
-}
-
-static void want_op(const struct placement *p, struct trial *trial, mr_op_id op) {
-  const struct mr_op *wanted = &p->problem.program->ops[op];
-  for (uint32_t i = 0; i < wanted->input_count; i++) {
-    trial->on_host[wanted->inputs[i]] = true;
-  }
-  for (uint32_t i = 0; i < wanted->output_count; i++) {
-    trial->on_host[wanted->outputs[i]] = true;
-  }
-}
-
-/* The tensors of the last parts of the updates, unless that was tried; a tensor that others of them
- * use too is of no harm. */
-static void want_updates(struct placement *p, struct trial *trial, uint32_t parts,
-                         const double *seconds) {
-  const struct mr_graph *graph = p->problem.program;
-  uint32_t updates = 0;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    updates += is_capable(graph, k) && is_update(graph, k);
-  }
-  memset(trial->on_host, 0, p->liveness.tensor_count * sizeof *trial->on_host);
-  uint64_t left_out = updates - (uint64_t)updates * parts / PARTS;
-  uint64_t seen = 0;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (is_capable(graph, k) && is_update(graph, k) && seen++ >= left_out) {
-      want_op(p, trial, k);
-    }
-  }
-  trial->wanted = seconds[parts] < 0 && updates > left_out;
-}
-
-/* Plans with so many parts of the updates there, one number of them beside the other. */
-static mr_status try_updates(struct placement *p, const uint32_t parts[TRIALS], double *seconds) {
-  for (uint32_t i = 0; i < TRIALS; i++) {
-    want_updates(p, &p->trials[i], parts[i], seconds);
-  }
-  p->trials[1].wanted = p->trials[1].wanted && parts[1] != parts[0];
-  mr_status status = mr_crew_run(p->problem.crew, TRIALS, plan_trial, p);
-  for (uint32_t i = 0; status == MR_OK && i < TRIALS; i++) {
-    double trial_seconds = p->trials[i].wanted ? take_trial(p, &p->trials[i]) : INFINITY;
-    seconds[parts[i]] = seconds[parts[i]] < 0 ? trial_seconds : seconds[parts[i]];
-  }
-  return status;
-}
-
-/* Plans with those of the other ops there too. */
-static mr_status try_others(struct placement *p) {
-  const struct mr_graph *graph = p->problem.program;
-  struct trial *trial = &p->trials[0];
-  bool any = false;
-  memcpy(trial->on_host, p->chosen, p->liveness.tensor_count * sizeof *trial->on_host);
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (is_capable(graph, k) && !is_update(graph, k)) {
-      want_op(p, trial, k);
-      any = true;
-    }
-  }
-  return any ? try_placement(p) : MR_OK;
-}
-
-/* Which parts are tried depends on what others of the rung take, not on the best so far: see
- * plan/plan.h. Without search, quarters will do, and the updates. */
-static mr_status improve_apart(struct placement *p) {
-  double seconds[PARTS + 1];
-  for (uint32_t parts = 0; parts <= PARTS; parts++) {
-    seconds[parts] = -1; /* not tried */
-  }
-  uint32_t best = PARTS;
-  bool searches = p->problem.search_rounds > 0;
-  mr_status status = try_updates(p, (uint32_t[TRIALS]){best, best}, seconds);
-  for (uint32_t by = PARTS / 2; status == MR_OK && by > (searches ? 0 : 1); by /= 2) {
-    uint32_t less = best - by;
-    uint32_t more = best + by <= PARTS ? best + by : best;
-    status = try_updates(p, (uint32_t[TRIALS]){less, more}, seconds);
-    best = seconds[less] < seconds[best] ? less : best;
-    best = seconds[more] < seconds[best] ? more : best;
-  }
-  return status == MR_OK && searches ? try_others(p) : status;
 }
 
 /* Where nothing moves a host that is apart can spare the device its ops and no more. */
-static bool may_gain(const struct placement *p) {
+static bool may_gain(const struct mr_placement *p) {
   const struct mr_plan_problem *problem = &p->problem;
   double seconds = 0;
   for (mr_op_id k = 0; k < problem->program->op_count; k++) {
-    seconds += is_capable(problem->program, k) ? problem->op_seconds[k] : 0;
+    seconds += mr_op_is_host_capable(problem->program, k) ? problem->op_seconds[k] : 0;
   }
   bool moves = !p->best->fits || mr_program_plan_moved_bytes(p->best) > 0;
   return moves || (problem->host_apart && seconds > SAME_SECONDS * p->best->step_seconds);
 }
 
 static mr_status plan_first(void *context, uint32_t index) {
-  struct placement *p = context;
-  return index == 0 ? mr_plan_make_placed(&p->problem, p->best) : plan_trial(p, 0);
+  struct mr_placement *p = context;
+  return index == 0 ? mr_plan_make_placed(&p->problem, p->best) : mr_placement_plan(p, 0);
 }
 
 /* The plan with nothing on the host, then what is better; where a thread is to spare, the first
  * trial beside it. That the first plan is of no use says nothing of the others: what is used on the
  * host need not be moved. */
-static mr_status choose(struct placement *p) {
+static mr_status choose(struct mr_placement *p) {
   bool apart = p->problem.host_apart;
   bool ahead = !apart && mr_crew_has_spare(p->problem.crew) && add_unmoved(p);
   p->trials[0].wanted = ahead;
   mr_status status = mr_crew_run(p->problem.crew, ahead ? 2 : 1, plan_first, p);
   if (status == MR_OK && may_gain(p)) {
-    status = apart ? improve_apart(p) : improve(p, ahead);
+    status = apart ? mr_placement_improve_apart(p) : improve(p, ahead);
   }
-  for (uint32_t i = 0; i < TRIALS; i++) {
+  for (uint32_t i = 0; i < MR_TRIALS; i++) {
     mr_plan_clear(&p->trials[i].plan);
   }
   return status;
@@ -276,7 +174,7 @@ static mr_status choose(struct placement *p) {
 
 /* Places and plans on the rung numbered `from`, and takes that plan where it is faster. *going_out:
  * a lower rung may be of use. */
-static mr_status try_rung(struct placement *p, uint32_t from, struct mr_program_plan *plan,
+static mr_status try_rung(struct mr_placement *p, uint32_t from, struct mr_program_plan *plan,
                           bool *going_out) {
   struct mr_program_plan rung = {.program = plan->program};
   p->problem.search_from = from;
@@ -297,7 +195,7 @@ static mr_status try_rung(struct placement *p, uint32_t from, struct mr_program_
   return MR_OK;
 }
 
-static mr_status go_down(struct placement *p, struct mr_program_plan *plan) {
+static mr_status go_down(struct mr_placement *p, struct mr_program_plan *plan) {
   uint32_t first = p->problem.search_from;
   uint32_t rounds = p->problem.search_rounds;
   bool going = true;
@@ -311,7 +209,7 @@ static mr_status go_down(struct placement *p, struct mr_program_plan *plan) {
 
 static bool has_host_ops(const struct mr_graph *graph) {
   for (uint32_t k = 0; k < graph->op_count; k++) {
-    if (is_capable(graph, k)) {
+    if (mr_op_is_host_capable(graph, k)) {
       return true;
     }
   }
@@ -323,21 +221,21 @@ mr_status mr_plan_place(const struct mr_plan_problem *problem, struct mr_program
       !has_host_ops(problem->program)) {
     return mr_plan_make_placed(problem, plan);
   }
-  struct placement p = {.problem = *problem};
+  struct mr_placement p = {.problem = *problem};
   mr_status status = mr_liveness_init(&p.liveness, problem->program);
   if (status != MR_OK) {
     return status;
   }
   p.chosen = mr_allocate(p.liveness.tensor_count, sizeof *p.chosen);
   bool failed = p.chosen == NULL;
-  for (uint32_t i = 0; i < TRIALS; i++) {
+  for (uint32_t i = 0; i < MR_TRIALS; i++) {
     p.trials[i].on_host = mr_allocate(p.liveness.tensor_count, sizeof *p.trials[i].on_host);
     failed = failed || p.trials[i].on_host == NULL;
   }
   status = failed ? MR_NO_MEMORY : go_down(&p, plan);
   mr_liveness_fini(&p.liveness);
   free(p.chosen);
-  for (uint32_t i = 0; i < TRIALS; i++) {
+  for (uint32_t i = 0; i < MR_TRIALS; i++) {
     free(p.trials[i].on_host);
   }
   return status;

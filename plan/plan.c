@@ -512,10 +512,12 @@ static mr_status make(struct maker *maker) {
     status = climb_down(maker);
   }
   bool fits = maker->plan->fits;
-  useless = useless || (!fits && (problem->search_from > 0 || isinf(problem->useful_seconds)));
+  bool any = isinf(problem->useful_seconds); /* any that fits will do: what would is not asked */
+  useless = useless || (!fits && (problem->search_from > 0 || (any && searched)));
   if (status == MR_OK && !useless && !fits) {
     status = try_budget(maker, device_bytes, searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST, &fits);
   }
+  useless = useless || (!fits && any);
   if (status == MR_OK && !useless && !fits) {
     status = refuse(maker);
   }

@@ -172,7 +172,7 @@ void mr_spans_measure_held(const struct mr_graph *graph, const struct mr_livenes
                            double *held_bytes) {
   for (uint32_t k = 0; k < graph->op_count; k++) {
     const struct mr_op *op = &graph->ops[k];
-    bool on_device = (op->flags & MR_OP_HOST_CAPABLE) == 0;
+    bool on_device = !mr_op_is_host_capable(graph, k);
     held_bytes[k] = on_device ? (double)op->scratch_bytes : 0;
   }
   for (uint32_t t = 0; t < graph->tensor_count; t++) {

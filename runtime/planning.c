@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making a plan: the best of a bounded number of recompute candidates: the one predicted fastest,
- * of equals the one that moves least. Every candidate is planned without
- * search, which ranks them well and takes a tenth of the time; the best few are searched and
- * planned for lower budgets of the ladder too (plan/plan.h says why). A candidate whose bound is no
- * better than the best plan so far is not planned. The best are planned again with updates in the
- * next step: all of them, or those that the host does not run beside the device. A program that
- * needs neither moves nor recompute ends the search: nothing can beat running only what must run.
+ * of equals the one that moves least. Every candidate is planned without search, which ranks them
+ * well and takes a tenth of the time; the best few are searched and planned for lower budgets of
+ * the ladder too (plan/plan.h says why). A candidate whose bound is no better than the best plan so
+ * far is not planned. The best are planned again with updates in the next step: all of them, or
+ * those that the host does not run beside the device. A program that needs neither moves nor
+ * recompute ends the search: nothing can beat running only what must run.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #include "runtime/planning.h"
 
 /* Recompute candidates that are tried, how many of them are searched and go down the ladder, and
- * how many of its budgets they try in all: fewer for long programs, so that planning the largest
- * preset takes about a second. */
+ * how many of its budgets they try in all: fewer for long programs, and where a plan takes longer
+ * to make, so that planning the largest preset takes about a second. */
 #define MAX_CANDIDATES 24u
 #define MIN_CANDIDATES 3u
 #define CANDIDATE_OPS  10000u
@@ -37,6 +37,7 @@ struct candidate {
   struct mr_graph *rewritten; /* NULL: the program is the graph */
   double *op_seconds;
   struct mr_program_plan *layout;
+  bool stays; /* among the finalists */
 };
 
 struct search {
@@ -124,12 +125,17 @@ static void add_finalist(struct search *search, struct candidate *candidate) {
   while (place > 0 && better(candidate->layout, search->finalists[place - 1].layout)) {
     place--;
   }
-  if (candidate->layout->useless || place == FINALISTS) {
+  bool full = search->finalist_count == FINALISTS;
+  uint32_t last = FINALISTS - (full && search->finalists[FINALISTS - 1].stays ? 2 : 1);
+  if (candidate->layout->useless || (full && place > last)) {
     candidate_fini(candidate);
     return;
   }
-  if (search->finalist_count == FINALISTS) {
-    candidate_fini(&search->finalists[--search->finalist_count]);
+  if (full) {
+    candidate_fini(&search->finalists[last]);
+    search->finalist_count--;
+    memmove(&search->finalists[last], &search->finalists[last + 1],
+            (search->finalist_count - last) * sizeof *candidate);
   }
   memmove(&search->finalists[place + 1], &search->finalists[place],
           (search->finalist_count - place) * sizeof *candidate);
@@ -160,8 +166,7 @@ static mr_status plan_candidate(void *context, uint32_t index) {
                          : status;
 }
 
-/* Plans the candidates side by side and, in their order, puts each among the finalists or ends it.
- */
+/* Plans candidates side by side; in their order, puts each among the finalists or ends it. */
 static mr_status try_batch(struct search *search, struct batch *batch) {
   struct mr_plan *plan = search->plan;
   batch->search = search;
@@ -317,15 +322,17 @@ static mr_status take_turn(struct search *search, uint32_t count, uint32_t budge
 static mr_status search_finalists(struct search *search) {
   bool brief = search->like != NULL;
   bool is_long = search->plan->graph->op_count > FINALIST_OPS;
-  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count;
+  const struct mr_plan_problem *problem = &search->plan->problem;
+  bool twice = problem->host_apart && problem->host_bytes_per_second > 0 &&
+               problem->budget_bytes[MR_TIER_NVME] > 0; /* as long, a plan takes to make */
+  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count / (twice ? 2 : 1);
   uint32_t budgets = is_long || brief ? 0 : (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
   uint32_t count = is_long || brief ? 1 : search->finalist_count;
   mr_status status = take_turn(search, count, 0);
   return status == MR_OK && budgets > 0 ? take_turn(search, count, budgets) : status;
 }
 
-/* Tries selections but those whose ops alone already take longer than the best plan's whole step.
- */
+/* Tries selections but those whose ops alone take longer than the best plan's whole step. */
 static mr_status try_positions(void *context, struct mr_path *path, const uint32_t *positions,
                                uint32_t count, double *seconds_out) {
   struct search *search = context;
@@ -429,7 +436,7 @@ static mr_status add_deferred(struct batch *batch, const struct mr_graph *progra
 }
 
 /* The finalists again, with their updates deferred into the next step: all, and all but those that
- * the host runs beside the device. */
+ * the host runs beside the device. Plans without search do not tell which kind is better. */
 static mr_status defer_finalists(struct search *search) {
   struct batch batch = {0};
   mr_status status = MR_OK;
@@ -442,6 +449,7 @@ static mr_status defer_finalists(struct search *search) {
     }
   }
   if (status == MR_OK) {
+    search->finalists[0].stays = true;
     return try_batch(search, &batch);
   }
   batch_fini(&batch);
@@ -497,12 +505,11 @@ static bool wants_deferred(const struct search *search) {
 }
 
 static bool may_defer(const struct mr_graph *graph) {
+  bool may = false;
   for (uint32_t k = 0; k < graph->op_count; k++) {
-    if ((graph->ops[k].flags & MR_OP_DEFERRABLE) != 0) {
-      return true;
-    }
+    may = may || (graph->ops[k].flags & MR_OP_DEFERRABLE) != 0;
   }
-  return false;
+  return may;
 }
 
 /* Candidates of one kind, and where none of them fits, of the other kind: a job is refused where

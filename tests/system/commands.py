@@ -220,10 +220,10 @@ host_to_device = 1 GB/s
         plan that is kept says which."""
         example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
         path = self.write(example.read_text().replace("# host_memory_bandwidth = 200 GB/s",
-                                                      "host_memory_bandwidth = 100 GB/s"))
+                                                      "host_memory_bandwidth = 60 GB/s"))
         kept = harness.scratch / "both.plan"
         job = ["plan", "--json", "--profile", path, "--preset", "gpt2", "--batch", "8", "--seq",
-               "1024", "--dtype", "bf16", "--offload", "host", "--device-mem", "1GiB"]
+               "1024", "--dtype", "bf16", "--offload", "host", "--device-mem", "1536MiB"]
         events = []
         for extra in (["--out", kept], ["--plan", kept]):
             outcome = harness.run(*job, *extra)

@@ -451,9 +451,8 @@ static void split_updates(struct mr_graph *graph) {
     mr_tensor_id weight = op->inputs[0];
     mr_tensor_id gradient = op->inputs[1];
     mr_tensor_id state = plan_add_tensor(graph, MR_STATE, graph->tensors[weight].bytes);
-    mr_op_id second =
-        plan_add_op(graph, (mr_tensor_id[]){weight, gradient, state, MR_NO_TENSOR},
-                    (mr_tensor_id[]){weight, state, MR_NO_TENSOR}, 0);
+    mr_op_id second = plan_add_op(graph, (mr_tensor_id[]){weight, gradient, state, MR_NO_TENSOR},
+                                  (mr_tensor_id[]){weight, state, MR_NO_TENSOR}, 0);
     graph->ops[second].flags |= MR_OP_HOST_CAPABLE;
   }
 }

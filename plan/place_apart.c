@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which ops a host that is apart runs. It computes beside the device, and an op there has all its
+ * tensors there. So the choice is how many of the updates that can, and which: the last of the
+ * program, whose results the next step needs last, or some from everywhere, so that links and
+ * device have as much to do in all of the step. Of either kind it is all that the host has room
+ * for, a half, then more or less than the best of these, by plans without search, which rank shares
+ * as plans with it do; the best of each kind are planned with it. Then the other ops that can,
+ * beside the best of these: an embedding, whose table is where its update left it, sends the rows
+ * that it looked up in place of the table. Since two compute at once there, that may be faster also
+ * where the device holds everything.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/draft.h"
+#include "plan/page_sizes.h"
+#include "plan/place.h"
+
+#define PARTS        16u /* of the updates that the host has room for */
+#define FEW_PARTS    4u  /* the least difference without search, and where the host is crowded: */
+#define CROWDED_ROOM 0.5 /* it has room for less than this part of the updates */
+
+/* Which of the updates the host runs. */
+enum pick { PICK_LAST, PICK_SPREAD, PICK_COUNT };
+
+/* Some parts of them. */
+struct share {
+  bool *ops; /* for each op: the host would run it */
+  bool tried;
+  const struct share *same; /* one of which the host would run the same, tried before; or NULL */
+  double seconds;           /* INFINITY: of no use */
+};
+
+struct shares {
+  struct mr_placement *placement;
+  const struct mr_graph *graph;
+  bool *ops;   /* those of all shares */
+  double room; /* the part of the updates that the host has room for */
+  bool spread; /* both kinds are tried */
+  struct share of[PICK_COUNT][PARTS + 1];
+};
+
+/* Updates: what they make lasts. */
+static bool is_update(const struct mr_graph *graph, mr_op_id op) {
+  bool lasts = mr_op_is_host_capable(graph, op);
+  for (uint32_t i = 0; lasts && i < graph->ops[op].output_count; i++) {
+    lasts = mr_role_is_persistent(graph->tensors[graph->ops[op].outputs[i]].role);
+  }
+  return lasts;
+}
+
+/* Whether two updates write pieces of one tensor: both run on the host, or neither. */
+static bool are_pieces(const struct mr_graph *graph, mr_op_id a, mr_op_id b) {
+  bool are = false;
+  for (uint32_t i = 0; i < graph->ops[a].output_count; i++) {
+    for (uint32_t j = 0; j < graph->ops[b].output_count; j++) {
+      are = are || graph->ops[a].outputs[i] == graph->ops[b].outputs[j];
+    }
+  }
+  return are;
+}
+
+/* What updates pass, or those of them that run. */
+static double update_bytes(const struct mr_graph *graph, const bool *runs) {
+  double bytes = 0;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    bool counts = is_update(graph, k) && (runs == NULL || runs[k]);
+    bytes += counts ? (double)graph->ops[k].memory_bytes : 0;
+  }
+  return bytes;
+}
+
+static void want_op(const struct mr_graph *graph, struct mr_trial *trial, mr_op_id op) {
+  const struct mr_op *wanted = &graph->ops[op];
+  for (uint32_t i = 0; i < wanted->input_count; i++) {
+    trial->on_host[wanted->inputs[i]] = true;
+  }
+  for (uint32_t i = 0; i < wanted->output_count; i++) {
+    trial->on_host[wanted->outputs[i]] = true;
+  }
+}
+
+/* The tensors of such a part of the updates, by their bytes; a tensor that others of them use too
+ * is of no harm. */
+static void want_part(const struct mr_graph *graph, struct mr_trial *trial, enum pick pick,
+                      double part) {
+  const double all = update_bytes(graph, NULL);
+  double left = all; /* from here on */
+  double owed = 0;   /* up to here, less what was taken */
+  mr_op_id end = 0;
+  memset(trial->on_host, 0, graph->tensor_count * sizeof *trial->on_host);
+  for (mr_op_id k = 0; k < graph->op_count; k = end) {
+    double bytes = (double)graph->ops[k].memory_bytes;
+    end = k + 1;
+    if (!is_update(graph, k)) continue;
+    while (end < graph->op_count && is_update(graph, end) && are_pieces(graph, k, end)) {
+      bytes += (double)graph->ops[end++].memory_bytes;
+    }
+    owed += bytes * part;
+    bool wanted = pick == PICK_LAST ? left - bytes / 2 <= all * part : owed >= bytes / 2;
+    left -= bytes;
+    if (!wanted) continue;
+    owed -= bytes;
+    for (mr_op_id i = k; i < end; i++) {
+      want_op(graph, trial, i);
+    }
+  }
+}
+
+static void want_share(const struct shares *s, struct mr_trial *trial, enum pick pick,
+                       uint32_t parts) {
+  want_part(s->graph, trial, pick, s->room * parts / PARTS);
+}
+
+/* Which ops the host would run of what the trial wants, as far as it has room. */
+static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, bool *ops) {
+  struct mr_plan_problem problem = s->placement->problem;
+  uint64_t planned_bytes = s->placement->best->page_bytes;
+  uint64_t page_bytes = planned_bytes > 0 ? planned_bytes : problem.page_bytes;
+  struct mr_draft draft;
+  problem.on_host = trial->on_host;
+  mr_status status =
+      mr_draft_init(&draft, &problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES);
+  if (status == MR_OK) {
+    memcpy(ops, draft.runs_on_host, draft.op_count * sizeof *ops);
+    mr_draft_fini(&draft);
+  }
+  return status;
+}
+
+static double seconds_of(const struct share *share) {
+  double seconds = share->same != NULL ? share->same->seconds : share->seconds;
+  return share->tried ? seconds : INFINITY;
+}
+
+/* The share tried before of which the host would run the same; NULL: none. */
+static const struct share *find_same(const struct shares *s, const struct share *share) {
+  const struct share *found = NULL;
+  for (uint32_t i = 0; i < PICK_COUNT * (PARTS + 1) && found == NULL; i++) {
+    const struct share *other = &s->of[i / (PARTS + 1)][i % (PARTS + 1)];
+    bool first = other != share && other->tried && other->same == NULL;
+    bool equal = first && memcmp(other->ops, share->ops, s->graph->op_count * sizeof(bool)) == 0;
+    found = equal ? other : NULL;
+  }
+  return found;
+}
+
+/* Plans for the shares that differ by so many parts from those in the middle, and for these, unless
+ * they were tried. */
+static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT], uint32_t by) {
+  struct mr_placement *p = s->placement;
+  struct share *tried[MR_TRIALS];
+  uint32_t count = 0;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < 3 * PICK_COUNT; i++) {
+    enum pick pick = i % PICK_COUNT;
+    uint32_t parts = middle[pick] + i / PICK_COUNT * by - by; /* wraps round below 0 */
+    bool is_share = parts > 0 && parts <= PARTS && (pick == PICK_LAST || s->spread);
+    if (!is_share || s->of[pick][parts].tried) continue;
+    MR_ASSERT(count < MR_TRIALS);
+    struct mr_trial *trial = &p->trials[count];
+    struct share *share = &s->of[pick][parts];
+    want_share(s, trial, pick, parts);
+    status = find_ops(s, trial, share->ops);
+    share->same = find_same(s, share);
+    share->tried = true;
+    trial->wanted = share->same == NULL;
+    tried[count++] = share;
+  }
+  if (status == MR_OK) {
+    status = mr_crew_run(p->problem.crew, count, mr_placement_plan, p);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    if (p->trials[i].wanted) {
+      tried[i]->seconds = mr_placement_take(p, &p->trials[i]);
+    }
+  }
+  return status;
+}
+
+static void find_best(const struct shares *s, uint32_t best[PICK_COUNT]) {
+  for (uint32_t pick = 0; pick < PICK_COUNT; pick++) {
+    for (uint32_t parts = 1; parts <= PARTS; parts++) {
+      bool better = seconds_of(&s->of[pick][parts]) < seconds_of(&s->of[pick][best[pick]]);
+      best[pick] = better ? parts : best[pick];
+    }
+  }
+}
+
+/* Has the trial want the best share of the kind that no trial had before; none may be left. */
+static void want_best(struct shares *s, enum pick pick, struct mr_trial *trial) {
+  uint32_t best = 0;
+  for (uint32_t parts = 1; parts <= PARTS; parts++) {
+    const struct share *share = &s->of[pick][parts];
+    bool left = share->tried && share->same == NULL;
+    best = left && (best == 0 || share->seconds < s->of[pick][best].seconds) ? parts : best;
+  }
+  trial->wanted = best > 0;
+  if (best > 0) {
+    s->of[pick][best].tried = false;
+    want_share(s, trial, pick, best);
+  }
+}
+
+/* Plans for the best shares of each kind with search. */
+static mr_status try_best(struct shares *s) {
+  struct mr_placement *p = s->placement;
+  for (uint32_t i = 0; i < MR_TRIALS; i++) {
+    want_best(s, i % PICK_COUNT, &p->trials[i]);
+  }
+  mr_status status = mr_crew_run(p->problem.crew, MR_TRIALS, mr_placement_plan, p);
+  for (uint32_t i = 0; status == MR_OK && i < MR_TRIALS; i++) {
+    if (p->trials[i].wanted) {
+      (void)mr_placement_take(p, &p->trials[i]);
+    }
+  }
+  return status;
+}
+
+/* Plans with those of the other ops there too. */
+static mr_status try_others(struct mr_placement *p) {
+  const struct mr_graph *graph = p->problem.program;
+  struct mr_trial *trial = &p->trials[0];
+  bool any = false;
+  memcpy(trial->on_host, p->chosen, graph->tensor_count * sizeof *trial->on_host);
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    if (mr_op_is_host_capable(graph, k) && !is_update(graph, k)) {
+      want_op(graph, trial, k);
+      any = true;
+    }
+  }
+  return any ? mr_placement_try(p) : MR_OK;
+}
+
+/* No share is tried but that of none of the updates, which the best plan is for. */
+static mr_status shares_init(struct shares *s, struct mr_placement *p) {
+  const struct mr_program_plan *best = p->best;
+  uint64_t op_count = p->problem.program->op_count;
+  *s = (struct shares){.placement = p, .graph = p->problem.program};
+  s->ops = mr_allocate(PICK_COUNT * (PARTS + 1) * op_count, sizeof *s->ops);
+  if (s->ops == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < PICK_COUNT * (PARTS + 1); i++) {
+    s->of[i / (PARTS + 1)][i % (PARTS + 1)].ops = s->ops + i * op_count;
+  }
+  struct share *none = &s->of[PICK_LAST][0];
+  none->tried = true;
+  none->seconds = best->fits && !best->useless ? best->step_seconds : INFINITY;
+  /* Of how many of the updates the host has room for. */
+  bool *runs = s->of[PICK_LAST][PARTS].ops;
+  want_part(s->graph, &p->trials[0], PICK_LAST, 1);
+  mr_status status = find_ops(s, &p->trials[0], runs);
+  double all = update_bytes(s->graph, NULL);
+  s->room = all > 0 ? update_bytes(s->graph, runs) / all : 1;
+  return status;
+}
+
+/* Which shares are tried depends on what others of the rung take, not on the best so far: see
+ * plan/plan.h. Without search few will do, and the updates. */
+mr_status mr_placement_improve_apart(struct mr_placement *p) {
+  struct shares shares;
+  uint32_t best[PICK_COUNT] = {PARTS, PARTS};
+  bool searches = p->problem.search_rounds > 0;
+  mr_status status = shares_init(&shares, p);
+  bool crowded = shares.room < CROWDED_ROOM;
+  uint32_t finest = searches && !crowded ? 1 : FEW_PARTS;
+  shares.spread = searches && !crowded;
+  p->briefly = searches;
+  for (uint32_t by = PARTS / 2; status == MR_OK && by >= finest; by /= 2) {
+    status = try_around(&shares, best, by);
+    find_best(&shares, best);
+  }
+  p->briefly = false;
+  if (status == MR_OK && searches) {
+    status = try_best(&shares);
+  }
+  if (status == MR_OK && searches) {
+    status = try_others(p);
+  }
+  free(shares.ops);
+  return status;
+}
