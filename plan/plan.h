@@ -38,8 +38,8 @@
  * for others, a gap between two uses on the device is longer by the uses on the host inside it, and
  * is sent to the host: out before the first of them, back after the last. What lives inside one
  * step comes in once where such ops make it, and goes out once where they are the last to use it.
- * plan/place.c chooses the tensors; the ops keep their place on the compute queue, beside operands
- * on the device.
+ * plan/place.c chooses the tensors, and plan/place_apart.c where the host is apart; the ops keep
+ * their place on the compute queue, beside operands on the device.
  *
  * Where the processor cannot read the device's memory, such an op has all its paged operands on the
  * host, and the queue of the host runs it, beside the ops that the device computes meanwhile. Its
@@ -67,8 +67,9 @@
  * length, plans are not made for the machine at hand but for machines that depend on the program
  * alone (plan/machines.c), with all tiers and with one less; each is played on the machine at hand,
  * and the fastest is taken. That set is the same whatever the links' rates are, and one more tier
- * only adds to it. Longer programs, and briefer searches, are planned for the machine at hand with
- * all its tiers: there the order is likely, not certain.
+ * only adds to it. Longer programs, and briefer searches, are planned for the machine at hand:
+ * there the order is likely, not certain. Where the host would do, runtime/ has long ones planned
+ * without NVMe first, so that NVMe beside it makes none slower.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the

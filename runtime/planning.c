@@ -6,164 +6,58 @@
  * the ladder too (plan/plan.h says why). A candidate whose bound is no better than the best plan so
  * far is not planned. The best are planned again with updates in the next step: all of them, or
  * those that the host does not run beside the device. A program that needs neither moves nor
- * recompute ends the search: nothing can beat running only what must run.
+ * recompute ends the search: nothing can beat running only what must run. Where the host would do,
+ * candidates are planned without NVMe, and the best few with it too.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/candidates.h"
+#include "runtime/finalists.h"
 #include "runtime/planning.h"
 
-/* Recompute candidates that are tried, how many of them are searched and go down the ladder, and
- * how many of its budgets they try in all: fewer for long programs, and where a plan takes longer
- * to make, so that planning the largest preset takes about a second. */
+/* Recompute candidates that are tried: fewer for long programs, so that planning the largest preset
+ * takes about a second. */
 #define MAX_CANDIDATES 24u
 #define MIN_CANDIDATES 3u
 #define CANDIDATE_OPS  10000u
-#define FINALISTS      3u
-/* Programs of more ops search one finalist alone, at the whole budget. */
-#define FINALIST_OPS 1500u
-#define MAX_BUDGETS  32u
-#define BUDGET_OPS   6000u
 
 /* Candidates that are planned side by side at most: what each is compared with is the best before
  * the first of them, so that the plan does not depend on which of them ends first. */
-#define MOST_AT_ONCE (2 * FINALISTS)
-
-/* One program to plan: the graph with selected[b] applied to block b. */
-struct candidate {
-  const struct mr_graph *program;
-  struct mr_graph *rewritten; /* NULL: the program is the graph */
-  double *op_seconds;
-  struct mr_program_plan *layout;
-  bool stays; /* among the finalists */
-};
+#define MOST_AT_ONCE (2 * MR_FINALISTS)
 
 struct search {
   struct mr_plan *plan; /* not changed while candidates are planned */
+  struct mr_finalists finalists;
   struct mr_recompute_menu menu;
   struct mr_path path;
   const struct mr_graph *like; /* NULL; else search briefly, from this program */
   bool deferred;               /* candidates run their updates in the next step, where they can */
-  struct candidate finalists[FINALISTS]; /* the best first */
-  uint32_t finalist_count;
   uint32_t tried;
   double once_seconds; /* of all ops of the graph */
-  uint64_t max_page_count;
-  uint64_t page_bytes; /* that the device asks for; 0: any */
 };
-
-static void candidate_fini(struct candidate *candidate) {
-  mr_program_plan_destroy(candidate->layout);
-  mr_graph_destroy(candidate->rewritten);
-  free(candidate->op_seconds);
-  *candidate = (struct candidate){0};
-}
-
-/* The pages that a plan takes, or those of the smallest budget where it does not fit; 0: no budget
- * would do. */
-static uint64_t page_count(const struct mr_program_plan *layout) {
-  uint64_t smallest = layout->smallest_device_bytes;
-  if (layout->fits) {
-    return layout->device_page_count;
-  }
-  return smallest == UINT64_MAX ? 0 : smallest / layout->page_bytes;
-}
-
-/* Budgets of the ladder to be tried: so many from the one numbered `from` down. */
-struct ladder {
-  uint32_t from;
-  uint32_t budgets;
-  const bool *on_host; /* NULL: the planner chooses */
-};
-
-/* Plans with pages large enough for the device to map one by one, also where nothing fits: the
- * smallest budget is one that a plan can be made for. */
-static mr_status make_layout(const struct search *search, const struct candidate *candidate,
-                             const struct ladder *ladder, struct mr_program_plan **layout_out) {
-  struct mr_plan_problem problem = search->plan->problem;
-  const struct mr_program_plan *best = search->finalists[0].layout;
-  problem.program = candidate->program;
-  problem.op_seconds = candidate->op_seconds;
-  problem.on_host = ladder->on_host;
-  problem.search_from = ladder->from;
-  problem.search_rounds = problem.policy == MR_POLICY_SEARCHED ? ladder->budgets : 0;
-  problem.useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
-  problem.page_bytes = search->page_bytes;
-  for (;;) {
-    struct mr_program_plan *layout = NULL;
-    mr_status status = mr_program_plan_make(&problem, &layout);
-    if (status != MR_OK) {
-      return status;
-    }
-    if (layout->useless || page_count(layout) <= search->max_page_count ||
-        layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES) {
-      *layout_out = layout;
-      return MR_OK;
-    }
-    problem.page_bytes = 2 * layout->page_bytes;
-    mr_program_plan_destroy(layout);
-  }
-}
-
-static bool better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
-  if (a->fits != b->fits) {
-    return a->fits;
-  }
-  if (!a->fits) {
-    return a->smallest_device_bytes < b->smallest_device_bytes;
-  }
-  return a->step_seconds < b->step_seconds ||
-         (a->step_seconds == b->step_seconds &&
-          mr_program_plan_moved_bytes(a) < mr_program_plan_moved_bytes(b));
-}
-
-/* Puts a candidate among the finalists where it is good enough, else ends it. */
-static void add_finalist(struct search *search, struct candidate *candidate) {
-  uint32_t place = search->finalist_count;
-  while (place > 0 && better(candidate->layout, search->finalists[place - 1].layout)) {
-    place--;
-  }
-  bool full = search->finalist_count == FINALISTS;
-  uint32_t last = FINALISTS - (full && search->finalists[FINALISTS - 1].stays ? 2 : 1);
-  if (candidate->layout->useless || (full && place > last)) {
-    candidate_fini(candidate);
-    return;
-  }
-  if (full) {
-    candidate_fini(&search->finalists[last]);
-    search->finalist_count--;
-    memmove(&search->finalists[last], &search->finalists[last + 1],
-            (search->finalist_count - last) * sizeof *candidate);
-  }
-  memmove(&search->finalists[place + 1], &search->finalists[place],
-          (search->finalist_count - place) * sizeof *candidate);
-  search->finalists[place] = *candidate;
-  search->finalist_count++;
-}
 
 /* Candidates to be planned without search, and what came of them. */
 struct batch {
   const struct search *search;
-  struct candidate candidates[MOST_AT_ONCE]; /* that have their program alone */
+  struct mr_candidate candidates[MOST_AT_ONCE]; /* that have their program alone */
   uint32_t count;
   double seconds[MOST_AT_ONCE]; /* INFINITY: it does not fit, or is of no use */
 };
 
 static void batch_fini(struct batch *batch) {
   for (uint32_t i = 0; i < batch->count; i++) {
-    candidate_fini(&batch->candidates[i]);
+    mr_candidate_fini(&batch->candidates[i]);
   }
 }
 
 static mr_status plan_candidate(void *context, uint32_t index) {
   struct batch *batch = context;
   const struct search *search = batch->search;
-  struct candidate *candidate = &batch->candidates[index];
+  struct mr_candidate *candidate = &batch->candidates[index];
   mr_status status = mr_planning_estimate(search->plan, candidate->program, &candidate->op_seconds);
-  return status == MR_OK ? make_layout(search, candidate, &(struct ladder){0}, &candidate->layout)
-                         : status;
+  return status == MR_OK ? mr_finalists_plan(&search->finalists, candidate) : status;
 }
 
 /* Plans candidates side by side; in their order, puts each among the finalists or ends it. */
@@ -176,7 +70,7 @@ static mr_status try_batch(struct search *search, struct batch *batch) {
     return status;
   }
   for (uint32_t i = 0; i < batch->count; i++) {
-    struct candidate *candidate = &batch->candidates[i];
+    struct mr_candidate *candidate = &batch->candidates[i];
     const struct mr_program_plan *layout = candidate->layout;
     if (candidate->program == plan->graph) {
       plan->footprint_bytes = layout->footprint_bytes;
@@ -185,13 +79,13 @@ static mr_status try_batch(struct search *search, struct batch *batch) {
     mr_log(MR_LOG_DEBUG, "candidate %u: %u ops, %.4f s, %llu bytes moved", ++search->tried,
            candidate->program->op_count, batch->seconds[i],
            (unsigned long long)mr_program_plan_moved_bytes(layout));
-    add_finalist(search, candidate);
+    mr_finalists_add(&search->finalists, candidate);
   }
   return MR_OK;
 }
 
 /* Plans a candidate alone. */
-static mr_status try_candidate(struct search *search, struct candidate candidate,
+static mr_status try_candidate(struct search *search, struct mr_candidate candidate,
                                double *seconds_out) {
   struct batch batch = {.candidates = {candidate}, .count = 1};
   mr_status status = try_batch(search, &batch);
@@ -203,9 +97,9 @@ static mr_status try_candidate(struct search *search, struct candidate candidate
 
 /* The graph, with the blocks of path->selected run again unless path is NULL. */
 static mr_status make_selected(const struct search *search, const struct mr_path *path,
-                               struct candidate *candidate_out) {
+                               struct mr_candidate *candidate_out) {
   const struct mr_graph *graph = search->plan->graph;
-  struct candidate candidate = {.program = graph};
+  struct mr_candidate candidate = {.program = graph};
   struct mr_graph *deferred = NULL;
   mr_status status = MR_OK;
   if (path != NULL) {
@@ -221,7 +115,7 @@ static mr_status make_selected(const struct search *search, const struct mr_path
   }
   if (deferred != NULL) {
     mr_graph_destroy(candidate.rewritten);
-    candidate = (struct candidate){.program = deferred, .rewritten = deferred};
+    candidate = (struct mr_candidate){.program = deferred, .rewritten = deferred};
   }
   *candidate_out = candidate;
   return MR_OK;
@@ -230,113 +124,16 @@ static mr_status make_selected(const struct search *search, const struct mr_path
 /* Plans the graph, with the blocks of path->selected run again unless path is NULL. */
 static mr_status try_selected(struct search *search, const struct mr_path *path,
                               double *seconds_out) {
-  struct candidate candidate;
+  struct mr_candidate candidate;
   mr_status status = make_selected(search, path, &candidate);
   return status == MR_OK ? try_candidate(search, candidate, seconds_out) : status;
-}
-
-/* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
-static mr_status go_down(const struct search *search, const struct candidate *candidate,
-                         uint32_t budgets, struct mr_program_plan **layout_out) {
-  const struct mr_program_plan *layout = candidate->layout;
-  bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
-  if (on_host == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t i = 0; i < layout->instance_count; i++) {
-    if (layout->instances[i].on_host) {
-      on_host[layout->instances[i].tensor] = true;
-    }
-  }
-  mr_status status =
-      make_layout(search, candidate,
-                  &(struct ladder){.from = 1, .budgets = budgets, .on_host = on_host}, layout_out);
-  free(on_host);
-  return status;
-}
-
-/* Takes a finalist's new layout where it is better, and the finalist to the front where it is the
- * best then. */
-static void take_layout(struct search *search, uint32_t finalist, struct mr_program_plan *layout) {
-  struct candidate *candidate = &search->finalists[finalist];
-  if (layout->useless || !better(layout, candidate->layout)) {
-    mr_program_plan_destroy(layout);
-    return;
-  }
-  mr_program_plan_destroy(candidate->layout);
-  candidate->layout = layout;
-  if (better(layout, search->finalists[0].layout)) {
-    struct candidate best = *candidate;
-    *candidate = search->finalists[0];
-    search->finalists[0] = best;
-  }
-}
-
-/* True where no other plan is wanted: the best one moves nothing and runs nothing again, or any
- * that fits will do. */
-static bool settled(const struct search *search) {
-  const struct candidate *best = &search->finalists[0];
-  bool any_will_do = search->plan->problem.policy == MR_POLICY_FIRST;
-  bool nothing_to_gain = best->program->op_count == search->plan->graph->op_count &&
-                         mr_program_plan_moved_bytes(best->layout) == 0;
-  return best->layout->fits && (any_will_do || nothing_to_gain);
-}
-
-/* A turn of the finalists: with search, then down the ladder. */
-struct turn {
-  const struct search *search;
-  uint32_t budgets; /* of the ladder below the highest; 0: that one, with search */
-  struct mr_program_plan *layouts[FINALISTS];
-};
-
-static mr_status plan_finalist(void *context, uint32_t index) {
-  struct turn *turn = context;
-  const struct candidate *candidate = &turn->search->finalists[index];
-  if (!candidate->layout->fits) {
-    return MR_OK;
-  }
-  return turn->budgets == 0
-             ? make_layout(turn->search, candidate, &(struct ladder){.budgets = 1},
-                           &turn->layouts[index])
-             : go_down(turn->search, candidate, turn->budgets, &turn->layouts[index]);
-}
-
-/* Plans the first finalists side by side; the best is the first then. */
-static mr_status take_turn(struct search *search, uint32_t count, uint32_t budgets) {
-  struct turn turn = {.search = search, .budgets = budgets};
-  if (settled(search)) {
-    return MR_OK;
-  }
-  mr_status status = mr_crew_run(search->plan->problem.crew, count, plan_finalist, &turn);
-  for (uint32_t i = 0; i < count; i++) {
-    if (status == MR_OK && turn.layouts[i] != NULL) {
-      take_layout(search, i, turn.layouts[i]);
-    } else {
-      mr_program_plan_destroy(turn.layouts[i]);
-    }
-  }
-  return status;
-}
-
-/* Plans the finalists with search, then takes them down the ladder; the best is the first then. */
-static mr_status search_finalists(struct search *search) {
-  bool brief = search->like != NULL;
-  bool is_long = search->plan->graph->op_count > FINALIST_OPS;
-  const struct mr_plan_problem *problem = &search->plan->problem;
-  bool twice = problem->host_apart && problem->host_bytes_per_second > 0 &&
-               problem->budget_bytes[MR_TIER_NVME] > 0; /* as long, a plan takes to make */
-  uint64_t affordable = BUDGET_OPS / search->plan->graph->op_count / (twice ? 2 : 1);
-  uint32_t budgets = is_long || brief ? 0 : (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
-  uint32_t count = is_long || brief ? 1 : search->finalist_count;
-  mr_status status = take_turn(search, count, 0);
-  return status == MR_OK && budgets > 0 ? take_turn(search, count, budgets) : status;
 }
 
 /* Tries selections but those whose ops alone take longer than the best plan's whole step. */
 static mr_status try_positions(void *context, struct mr_path *path, const uint32_t *positions,
                                uint32_t count, double *seconds_out) {
   struct search *search = context;
-  const struct mr_program_plan *best = search->finalists[0].layout;
+  const struct mr_program_plan *best = search->finalists.best[0].layout;
   struct batch batch = {0};
   uint32_t numbers[MR_PATH_TRIALS]; /* of the positions that are in the batch */
   uint32_t begun = 0;
@@ -345,7 +142,7 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
     mr_path_select(path, positions[i]);
     seconds_out[i] = INFINITY;
     bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
-    if (hopeless || settled(search)) continue;
+    if (hopeless || mr_finalists_settled(&search->finalists)) continue;
     status = make_selected(search, path, &batch.candidates[begun]);
     if (status == MR_OK) {
       numbers[begun++] = i;
@@ -412,7 +209,7 @@ static mr_status open_menu(struct search *search) {
 }
 
 /* Updates that a layout has on the queue of the host. */
-static uint32_t updates_beside(const struct candidate *candidate) {
+static uint32_t updates_beside(const struct mr_candidate *candidate) {
   const struct mr_program_plan *layout = candidate->layout;
   uint32_t count = 0;
   for (uint32_t i = 0; i < layout->instruction_count[MR_QUEUE_HOST]; i++) {
@@ -430,18 +227,18 @@ static mr_status add_deferred(struct batch *batch, const struct mr_graph *progra
   mr_status status = mr_graph_defer(program, staying, &deferred);
   if (status == MR_OK && deferred != NULL) {
     batch->candidates[batch->count++] =
-        (struct candidate){.program = deferred, .rewritten = deferred};
+        (struct mr_candidate){.program = deferred, .rewritten = deferred};
   }
   return status;
 }
 
 /* The finalists again, with their updates deferred into the next step: all, and all but those that
- * the host runs beside the device. Plans without search do not tell which kind is better. */
+ * the host runs beside the device. What plans without search tell of those is not certain. */
 static mr_status defer_finalists(struct search *search) {
   struct batch batch = {0};
   mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < search->finalist_count; i++) {
-    const struct candidate *finalist = &search->finalists[i];
+  for (uint32_t i = 0; status == MR_OK && i < search->finalists.count; i++) {
+    const struct mr_candidate *finalist = &search->finalists.best[i];
     uint32_t staying = updates_beside(finalist);
     status = add_deferred(&batch, finalist->program, 0);
     if (status == MR_OK && staying > 0) {
@@ -449,7 +246,7 @@ static mr_status defer_finalists(struct search *search) {
     }
   }
   if (status == MR_OK) {
-    search->finalists[0].stays = true;
+    search->finalists.best[0].stays = search->plan->problem.host_apart;
     return try_batch(search, &batch);
   }
   batch_fini(&batch);
@@ -476,7 +273,7 @@ static mr_status try_kind(struct search *search, bool deferred) {
     return try_deepest(search);
   }
   mr_status status = try_selected(search, NULL, &seconds);
-  if (status != MR_OK || mode == MR_RECOMPUTE_NONE || settled(search)) {
+  if (status != MR_OK || mode == MR_RECOMPUTE_NONE || mr_finalists_settled(&search->finalists)) {
     return status;
   }
   status = open_menu(search);
@@ -489,11 +286,9 @@ static mr_status try_kind(struct search *search, bool deferred) {
 /* The footprint is that of the graph as it is, also where no candidate is. */
 static mr_status measure_footprint(struct search *search) {
   double seconds = 0;
-  struct candidate graph = {.program = search->plan->graph};
+  struct mr_candidate graph = {.program = search->plan->graph};
   mr_status status = try_candidate(search, graph, &seconds);
-  while (search->finalist_count > 0) {
-    candidate_fini(&search->finalists[--search->finalist_count]);
-  }
+  mr_finalists_drop(&search->finalists);
   return status;
 }
 
@@ -501,7 +296,7 @@ static mr_status measure_footprint(struct search *search) {
 static bool wants_deferred(const struct search *search) {
   const struct mr_plan *plan = search->plan;
   return search->like == NULL && plan->settings.defer == MR_DEFER_AUTO &&
-         plan->problem.policy == MR_POLICY_SEARCHED && !settled(search);
+         plan->problem.policy == MR_POLICY_SEARCHED && !mr_finalists_settled(&search->finalists);
 }
 
 static bool may_defer(const struct mr_graph *graph) {
@@ -525,7 +320,7 @@ static mr_status try_candidates(struct search *search) {
     status = measure_footprint(search);
   }
   if (status == MR_OK && search->like != NULL && search->like != search->plan->graph) {
-    status = try_candidate(search, (struct candidate){.program = search->like}, &seconds);
+    status = try_candidate(search, (struct mr_candidate){.program = search->like}, &seconds);
   }
   if (status == MR_OK) {
     status = try_kind(search, deferred);
@@ -533,7 +328,7 @@ static mr_status try_candidates(struct search *search) {
   if (status != MR_OK || !may) {
     return status;
   }
-  if (!search->finalists[0].layout->fits) {
+  if (!search->finalists.best[0].layout->fits) {
     return try_kind(search, !deferred);
   }
   return wants_deferred(search) ? defer_finalists(search) : MR_OK;
@@ -542,7 +337,7 @@ static mr_status try_candidates(struct search *search) {
 /* Hands the best candidate to the plan. */
 static void keep_best(struct search *search) {
   struct mr_plan *plan = search->plan;
-  struct candidate *best = &search->finalists[0];
+  struct mr_candidate *best = &search->finalists.best[0];
   plan->layout = best->layout;
   plan->rewritten = best->rewritten;
   plan->op_seconds = best->op_seconds;
@@ -550,40 +345,70 @@ static void keep_best(struct search *search) {
   plan->problem.op_seconds = best->op_seconds;
   plan->problem.page_bytes = best->layout->page_bytes;
   mr_planning_sum_clones(plan);
-  *best = (struct candidate){0};
+  *best = (struct mr_candidate){0};
 }
 
 /* What this device can map; nobody knows that of a machine that is not here. */
-static void take_pages(struct search *search) {
+static void take_pages(struct mr_finalists *finalists) {
+  const struct mr_settings *settings = &finalists->plan->settings;
   struct mr_device_caps caps;
-  search->plan->settings.device->query(&caps);
-  search->max_page_count =
-      search->plan->settings.machine != NULL ? UINT64_MAX : caps.max_page_count;
-  search->page_bytes = caps.page_bytes;
+  settings->device->query(&caps);
+  finalists->max_page_count = settings->machine != NULL ? UINT64_MAX : caps.max_page_count;
+  finalists->page_bytes = caps.page_bytes;
+}
+
+/* Whether the host's memory has room for what the device's has none for. */
+static bool host_would_do(const struct mr_plan *plan) {
+  const uint64_t *budget = plan->problem.budget_bytes;
+  uint64_t left = 0;
+  for (uint32_t t = 0; t < plan->graph->tensor_count; t++) {
+    left += plan->graph->tensors[t].bytes;
+  }
+  left -= mr_min_u64(left, budget[MR_TIER_DEVICE]);
+  return left <= budget[MR_TIER_HOST];
+}
+
+/* Plans without NVMe where the host would do, then the finalists with it: one more tier never makes
+ * a plan slower. */
+static mr_status search_tiers(struct search *search) {
+  struct mr_plan *plan = search->plan;
+  uint64_t *nvme_bytes = &plan->problem.budget_bytes[MR_TIER_NVME];
+  uint64_t all_bytes = *nvme_bytes;
+  bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
+  bool without = searched && search->like == NULL && all_bytes > 0 && host_would_do(plan);
+  *nvme_bytes = without ? 0 : all_bytes;
+  mr_status status = try_candidates(search);
+  if (status == MR_OK && without && !search->finalists.best[0].layout->fits) {
+    mr_finalists_drop(&search->finalists);
+    *nvme_bytes = all_bytes;
+    without = false;
+    status = try_candidates(search);
+  }
+  if (status == MR_OK && searched) {
+    status = mr_finalists_search(&search->finalists);
+  }
+  *nvme_bytes = all_bytes;
+  return status == MR_OK && without ? mr_finalists_search(&search->finalists) : status;
 }
 
 static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
-  struct search search = {.plan = plan, .like = like};
+  struct search search = {
+      .plan = plan, .finalists = {.plan = plan, .brief = like != NULL}, .like = like};
   struct mr_crew crew;
   if (plan->problem.crew == NULL) {
     mr_crew_init(&crew, plan->settings.threads);
     plan->problem.crew = &crew;
   }
-  take_pages(&search);
+  take_pages(&search.finalists);
   double start = mr_clock_seconds();
   mr_status status = mr_planning_find_bound(plan);
   if (status == MR_OK) {
-    status = try_candidates(&search);
-  }
-  if (status == MR_OK && plan->problem.policy == MR_POLICY_SEARCHED) {
-    status = search_finalists(&search);
+    status = search_tiers(&search);
   }
   if (status == MR_OK) {
     keep_best(&search);
   }
-  for (uint32_t i = 0; i < search.finalist_count; i++) {
-    candidate_fini(&search.finalists[i]);
-  }
+  mr_finalists_drop(&search.finalists);
   mr_path_fini(&search.path);
   mr_recompute_menu_fini(&search.menu);
   plan->problem.crew = NULL;

@@ -173,11 +173,50 @@ static void threads_do_not_change_the_plan(void **state) {
   }
 }
 
+static double seconds_with(const struct mr_graph *graph, mr_offload offload,
+                           uint64_t device_bytes) {
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  mr_options_init(&options);
+  options.profile_path = SHED_PROFILE;
+  options.device_bytes = device_bytes;
+  options.host_bytes = 4 * MR_GIB;
+  options.offload = offload;
+  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+  assert_true(plan->layout->fits);
+  double seconds = plan->layout->step_seconds;
+  mr_plan_destroy(plan);
+  return seconds;
+}
+
+/* Long programs are not planned for machines that depend on the program alone, but without NVMe
+ * where the host would do. */
+static void nvme_beside_a_host_that_would_do_slows_no_plan(void **state) {
+  (void)state;
+  struct mr_graph *graph = make_layers(12);
+  uint32_t faster = 0;
+  assert_true(graph->op_count > 256);
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    graph->ops[k].memory_bytes /= 8; /* links take longer than ops */
+  }
+  for (uint64_t mebibytes = 20; mebibytes <= 100; mebibytes += 8) {
+    double host = seconds_with(graph, MR_OFFLOAD_HOST, mebibytes * MR_MIB);
+    double both = seconds_with(graph, MR_OFFLOAD_NVME, mebibytes * MR_MIB);
+    print_message("%3u MiB: %.6f s with the host, %.6f s with NVMe too\n", (uint32_t)mebibytes,
+                  host, both);
+    assert_true(both <= host);
+    faster += both < host;
+  }
+  assert_true(faster > 0);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_are_deferred_where_only_that_fits),
       cmocka_unit_test(questions_defer_where_the_plan_had_to),
       cmocka_unit_test(threads_do_not_change_the_plan),
+      cmocka_unit_test(nvme_beside_a_host_that_would_do_slows_no_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

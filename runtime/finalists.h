@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The best recompute candidates: they are planned with search, and for lower budgets of the ladder
+ * too (plan/plan.h). */
+#ifndef MEMRUN_RUNTIME_FINALISTS_H
+#define MEMRUN_RUNTIME_FINALISTS_H
+
+#include "runtime/runtime.h"
+
+#define MR_FINALISTS 3u
+
+/* A program to plan, and its plan. */
+struct mr_candidate {
+  const struct mr_graph *program;
+  struct mr_graph *rewritten; /* NULL: the program is the plan's graph */
+  double *op_seconds;
+  struct mr_program_plan *layout;
+  bool stays; /* among the finalists */
+};
+
+struct mr_finalists {
+  struct mr_plan *plan; /* not changed while candidates are planned */
+  bool brief;           /* one is searched, at the whole budget */
+  uint64_t max_page_count;
+  uint64_t page_bytes;                    /* that the device asks for; 0: any */
+  struct mr_candidate best[MR_FINALISTS]; /* the best first */
+  uint32_t count;
+};
+
+void mr_candidate_fini(struct mr_candidate *candidate);
+
+/* Plans the candidate's program without search. MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_finalists_plan(const struct mr_finalists *finalists,
+                                            struct mr_candidate *candidate);
+
+/* Puts a planned candidate among the finalists where it is good enough, else ends it. */
+void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candidate);
+void mr_finalists_drop(struct mr_finalists *finalists);
+
+/* True where no other plan is wanted: the best one moves nothing and runs nothing again, or any
+ * that fits will do. */
+bool mr_finalists_settled(const struct mr_finalists *finalists);
+
+/* Plans the finalists with search, then takes them down the ladder; the best is the first then.
+ * MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
+
+#endif
