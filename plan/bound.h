@@ -30,8 +30,8 @@
  * counts: that of the accesses which need the device wherever the rest is, and that of all accesses
  * with as much more room as the host has, because every tensor that is used on the host has a place
  * there all the time. What rests on the host takes the same room, so only NVMe carries the rest.
- * Prices also tell that an op of a host that is apart has all it uses there or nothing
- * (plan/hosted.h).
+ * Prices also tell that an op of a host that is apart has all it uses there or nothing, and that it
+ * does not run while the device makes what it waits for (plan/hosted.h).
  *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
  * clone could make again counts as the cheaper of two: its bytes that go out in one window, or the

@@ -15,8 +15,9 @@
 
 double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts) {
   return toll->in * amounts->in + toll->out * amounts->out + toll->ops * amounts->ops +
-         toll->host_ops * amounts->host_ops + toll->host_in * amounts->host_in +
-         toll->host_out * amounts->host_out;
+         toll->host_ops * amounts->host_ops + toll->awaited * amounts->awaited +
+         toll->host_in * amounts->host_in + toll->host_out * amounts->host_out +
+         toll->fixed * amounts->fixed;
 }
 
 void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) {
@@ -24,8 +25,10 @@ void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) 
   sum->out += times * toll->out;
   sum->ops += times * toll->ops;
   sum->host_ops += times * toll->host_ops;
+  sum->awaited += times * toll->awaited;
   sum->host_in += times * toll->host_in;
   sum->host_out += times * toll->host_out;
+  sum->fixed += times * toll->fixed;
 }
 
 /* The part that a choice has, before it is set against those of the others: 1 of the best, 0 from
@@ -273,13 +276,14 @@ static void settle_hosted(struct mr_dual *t, const struct mr_version *version, d
 static void open_sites(struct mr_dual *t) {
   for (uint32_t i = 0; i < t->hosted.count; i++) {
     const struct mr_hosted_op *op = &t->hosted.ops[i];
+    double awaited = op->awaited ? 1 : 0;
     t->sites[i] = (struct mr_site){0};
     if (t->may_host) {
-      t->sites[i] =
-          (struct mr_site){.device = t->toll[0].ops * op->device_seconds,
-                           .host = t->toll[0].host_ops * op->host_seconds +
-                                   (t->toll[0].out + t->toll[0].host_out) * op->made_bytes,
-                           .bytes = op->made_bytes};
+      t->sites[i] = (struct mr_site){
+          .device = t->toll[0].ops * op->device_seconds,
+          .host = (t->toll[0].host_ops + awaited * t->toll[0].awaited) * op->host_seconds +
+                  (t->toll[0].out + t->toll[0].host_out) * op->made_bytes,
+          .bytes = op->made_bytes};
     }
   }
 }
@@ -298,6 +302,7 @@ static double choose_sites(struct mr_dual *t, double width) {
       mr_toll_add(&t->used[0], 1 - site->part, &(struct mr_toll){.ops = op->device_seconds});
       mr_toll_add(&t->used[0], site->part,
                   &(struct mr_toll){.host_ops = op->host_seconds,
+                                    .awaited = op->awaited ? op->host_seconds : 0,
                                     .out = op->made_bytes,
                                     .host_out = op->made_bytes});
     }
@@ -312,7 +317,7 @@ static void begin(struct mr_dual *t) {
     t->before[k + 1] = t->before[k] + t->price[k < t->op_count ? k : k - t->op_count];
   }
   for (uint32_t w = 0; w < t->window_count; w++) {
-    t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w]};
+    t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w], .fixed = 1};
   }
   memset(t->excess, 0, t->op_count * sizeof *t->excess);
   open_sites(t);
@@ -341,7 +346,7 @@ double mr_dual_choose(struct mr_dual *t, double width) {
     }
   }
   for (uint32_t w = 0; w < t->window_count; w++) {
-    value += t->toll[w].ops * t->ops_seconds[w];
+    value += t->toll[w].ops * t->ops_seconds[w] + t->toll[w].fixed;
   }
   for (uint32_t k = 0; k < t->op_count; k++) {
     left += t->excess[k];

@@ -252,11 +252,13 @@ static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
     t->tolls[t->toll_count++] = (struct mr_toll){.out = 1 / rates->to_host};
   }
   t->movable = t->toll_count > 1;
+  const double alone = t->hosted.alone_seconds;
   if (t->may_host) {
     t->tolls[t->toll_count++] = (struct mr_toll){.host_ops = 1};
+    t->tolls[t->toll_count++] = (struct mr_toll){.awaited = 1, .fixed = alone};
+    t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device, .fixed = alone};
   }
   if (t->may_host && rates->read > 0) {
-    t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device};
     t->tolls[t->toll_count++] = (struct mr_toll){.host_out = 1 / rates->to_host};
   }
 }

@@ -12,13 +12,13 @@
 
 /* The most windows of a step. */
 #define MR_DUAL_WINDOWS 32u
-#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 4)
+#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 5)
 
 /* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
- * host apart, and beside that for a byte in or out because an op runs there. Or how much there is
- * of each. */
+ * host apart, of these for a second of such as are awaited, beside that for a byte in or out
+ * because an op runs there, and in any case. Or how much there is of each. */
 struct mr_toll {
-  double in, out, ops, host_ops, host_in, host_out;
+  double in, out, ops, host_ops, awaited, host_in, host_out, fixed;
 };
 
 /* A span as its version sees it, in ops and windows from the version's first step on. */

@@ -104,6 +104,63 @@ static mr_op_id last_maker(const struct mr_graph *graph, const struct mr_livenes
   return last;
 }
 
+/* The device op whose end the op waits for, in its step or, where what it reads was carried into
+ * this one, in the step before; MR_NO_OP: none. */
+static mr_op_id waits_for(const struct mr_graph *graph, const struct mr_liveness *liveness,
+                          mr_op_id op) {
+  mr_op_id last = last_maker(graph, liveness, op);
+  if (last != MR_NO_OP) {
+    return last;
+  }
+  for (uint32_t i = 0; i < graph->ops[op].input_count; i++) {
+    mr_tensor_id t = graph->ops[op].inputs[i];
+    if (!graph->tensors[t].carried) continue;
+    for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
+      const struct mr_access *access = &liveness->accesses[j];
+      bool makes = access->writes && access->op > op && !mr_op_is_host_capable(graph, access->op);
+      last = makes && (last == MR_NO_OP || access->op > last) ? access->op : last;
+    }
+  }
+  return last;
+}
+
+/* The device op that is the first in a step to read what lasts of the op's outputs. */
+static mr_op_id first_reader(const struct mr_graph *graph, const struct mr_liveness *liveness,
+                             mr_op_id op) {
+  mr_op_id first = MR_NO_OP;
+  for (uint32_t i = 0; i < graph->ops[op].output_count; i++) {
+    mr_tensor_id t = graph->ops[op].outputs[i];
+    if (!mr_tensor_goes_round(&graph->tensors[t])) continue;
+    for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
+      const struct mr_access *access = &liveness->accesses[j];
+      bool reads = access->reads && !mr_op_is_host_capable(graph, access->op);
+      first = reads && (first == MR_NO_OP || access->op < first) ? access->op : first;
+    }
+  }
+  return first;
+}
+
+/* See plan/hosted.h. */
+static void measure_alone(struct mr_hosted *hosted, const struct mr_plan_problem *problem,
+                          const struct mr_liveness *liveness) {
+  const struct mr_graph *graph = problem->program;
+  mr_op_id last_reader = 0;
+  mr_op_id first_maker = MR_NO_OP;
+  bool known = true;
+  for (uint32_t i = 0; i < hosted->count; i++) {
+    mr_op_id reader = first_reader(graph, liveness, hosted->ops[i].op);
+    mr_op_id maker = waits_for(graph, liveness, hosted->ops[i].op);
+    if (reader == MR_NO_OP) continue;
+    hosted->ops[i].awaited = true;
+    known = known && maker != MR_NO_OP;
+    last_reader = reader > last_reader ? reader : last_reader;
+    first_maker = first_maker == MR_NO_OP || maker < first_maker ? maker : first_maker;
+  }
+  for (mr_op_id k = last_reader; known && first_maker != MR_NO_OP && k <= first_maker; k++) {
+    hosted->alone_seconds += mr_host_least_seconds(problem, k);
+  }
+}
+
 static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *problem,
                       uint32_t *index) {
   const struct mr_graph *graph = problem->program;
@@ -123,6 +180,7 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
     hosted->ops[i].not_before = last_maker(graph, &liveness, hosted->ops[i].op);
   }
   if (status == MR_OK) {
+    measure_alone(hosted, problem, &liveness);
     hosted->users = mr_allocate(liveness.first[graph->tensor_count], sizeof *hosted->users);
     status = hosted->users == NULL ? MR_NO_MEMORY : MR_OK;
   }

@@ -12,6 +12,12 @@
  * That holds wherever in the step the op runs, hence also where updates run in the next step. Of a
  * tensor that several such ops use, each a part (an update in pieces), every op is given an equal
  * slice: where they run at different sites the whole of it moves as often as one of its slices.
+ *
+ * An op whose results the device reads runs after the device made what it reads, and before the
+ * device reads them in the step behind. So while the device is at work from the last op that is
+ * first to read one's results to the first op that such ops wait for, the host runs none of them,
+ * and nothing that they wrote comes in: a backward pass and the norm behind it, where gradients are
+ * clipped.
  */
 #ifndef MEMRUN_PLAN_HOSTED_H
 #define MEMRUN_PLAN_HOSTED_H
@@ -22,19 +28,21 @@ struct mr_hosted_op {
   mr_op_id op;
   mr_op_id not_before; /* the last op of the device that makes what it reads; MR_NO_OP: none */
   double device_seconds, host_seconds;
+  bool awaited;      /* by device ops, which read what it writes */
   double made_bytes; /* by device ops in the step, for it and its like */
 };
 
 struct mr_hosted {
   struct mr_hosted_op *ops;
   uint32_t count;
+  double alone_seconds; /* of device ops beside which none that is awaited runs */
   /* users[first_user[t] .. first_user[t + 1]): the numbers of the ops that each have a slice of
    * tensor t; none unless it lasts and they alone write it, or it is made for them. */
   uint32_t *users;
   uint32_t *first_user;
-  bool *made;            /* for each tensor: it is made for them */
-  mr_op_id *rests_after; /* for each with users: the op after which it is there for them alone;
-                            MR_NO_OP: it never is */
+  bool *made;             /* for each tensor: it is made for them */
+  mr_op_id *rests_after;  /* for each with users: the op after which it is there for them alone;
+                             MR_NO_OP: it never is */
   uint32_t *rests_before; /* and before which, a step later counted on */
 };
 

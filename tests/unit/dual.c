@@ -19,7 +19,7 @@
 
 #define CLOSE   0.99 /* of the optimum */
 #define BUDGETS 5u
-#define TOLLS   4u
+#define TOLLS   6u
 /* What an update passes: it takes the host so long. */
 #define UPDATE_BYTES 1000u
 /* Updates of one tensor. */
@@ -51,6 +51,7 @@ struct model {
   struct site *sites;
   uint32_t site_count;
   uint32_t op_count;
+  uint32_t alone_ops; /* between the last reader of an update's results and the first gradient */
   double *need_bytes; /* of each op, with every gap kept */
   struct gap *gaps;
   uint32_t gap_count;
@@ -158,6 +159,25 @@ static void add_hosted(struct model *model, const struct mr_graph *graph,
   }
 }
 
+/* The ops from the last that is first to read an updated weight to the first that makes a gradient.
+ */
+static uint32_t count_alone(const struct mr_graph *graph, const struct mr_liveness *liveness) {
+  mr_op_id last_reader = 0;
+  mr_op_id first_maker = graph->op_count;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    const struct mr_access *accesses = &liveness->accesses[liveness->first[t]];
+    uint32_t count = liveness->first[t + 1] - liveness->first[t];
+    bool updated = count > 1 && is_update(graph, accesses[count - 1].op);
+    if (!updated || is_update(graph, accesses[0].op)) continue;
+    if (graph->tensors[t].role == MR_PARAMETER && accesses[0].op > last_reader) {
+      last_reader = accesses[0].op;
+    } else if (graph->tensors[t].role == MR_GRADIENT && accesses[0].op < first_maker) {
+      first_maker = accesses[0].op;
+    }
+  }
+  return last_reader <= first_maker ? first_maker - last_reader + 1 : 0;
+}
+
 static struct model make_model(const struct mr_graph *graph, const struct mr_liveness *liveness,
                                bool apart) {
   size_t accesses = MOST_PIECES * (size_t)liveness->first[graph->tensor_count];
@@ -180,6 +200,7 @@ static struct model make_model(const struct mr_graph *graph, const struct mr_liv
   for (uint32_t k = 0; k < graph->op_count; k++) {
     model.need_bytes[k] += (double)graph->ops[k].scratch_bytes;
   }
+  model.alone_ops = count_alone(graph, liveness);
   return model;
 }
 
@@ -191,9 +212,9 @@ static void model_fini(struct model *model) {
 }
 
 /* What a resource takes: seconds for a byte in and a byte out, for an update on the device and on
- * the host, and seconds whatever moves. */
+ * the host, for a byte in because an update ran there, and seconds whatever moves. */
 struct toll {
-  double in, out, device, host, seconds;
+  double in, out, device, host, after_host, seconds;
 };
 
 /* Rows: room at each op; gaps that leave no more than their version goes out, and where updates run
@@ -309,6 +330,9 @@ static void add_site(struct lp *lp, const struct model *model, const struct toll
     if (version->site == site + 1 && gap->stale) {
       add_room(lp, model, gap);
       add_tolls(lp, tolls, version->rests ? 0 : gap->bytes, 0);
+      for (uint32_t j = 0; j < TOLLS && !version->rests; j++) {
+        add_entry(lp, lp->toll_row + (int32_t)j, -tolls[j].after_host * gap->bytes);
+      }
     } else if (version->site == site + 1) {
       add_entry(lp, lp->beside_row + (int32_t)i, 1);
     }
@@ -403,12 +427,17 @@ static void make_problem(struct mr_plan_problem *problem, struct toll *tolls, ui
   tolls[0] = (struct toll){.in = loss, .out = loss, .seconds = OP_SECONDS * ops};
   tolls[1] = (struct toll){.in = 1 / problem->link[in].bytes_per_second};
   tolls[2] = (struct toll){.out = 1 / problem->link[out].bytes_per_second};
-  tolls[3] = (struct toll){0};
+  for (uint32_t i = 3; i < TOLLS; i++) {
+    tolls[i] = (struct toll){0};
+  }
   if (model->apart) {
+    double alone = OP_SECONDS * model->alone_ops;
     problem->host_apart = true;
     problem->host_bytes_per_second = HOST_PACE * UPDATE_BYTES / OP_SECONDS;
     tolls[0].device = OP_SECONDS;
     tolls[3].host = OP_SECONDS / HOST_PACE;
+    tolls[4] = (struct toll){.host = OP_SECONDS / HOST_PACE, .seconds = alone};
+    tolls[5] = (struct toll){.after_host = tolls[1].in, .seconds = alone};
   }
 }
 
