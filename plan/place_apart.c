@@ -239,7 +239,7 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
   const struct mr_program_plan *best = p->best;
   uint64_t op_count = p->problem.program->op_count;
   *s = (struct shares){.placement = p, .graph = p->problem.program};
-  s->ops = mr_allocate(PICK_COUNT * (PARTS + 1) * op_count, sizeof *s->ops);
+  s->ops = mr_allocate(PICK_COUNT * (PARTS + 1ull) * op_count, sizeof *s->ops);
   if (s->ops == NULL) {
     return MR_NO_MEMORY;
   }

@@ -274,10 +274,23 @@ void world_fini(struct world *world) {
   mr_graph_destroy(world->graph);
 }
 
+static char profile[64];
+static pid_t profile_owner;
+
+/* At exit; children that were forked have none unless they asked for options. */
+static void remove_profile(void) {
+  if (profile_owner == getpid()) {
+    (void)unlink(profile);
+  }
+}
+
 void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t host_bytes,
                    mr_offload offload) {
-  static char profile[64];
-  snprintf(profile, sizeof profile, "/tmp/memrun-test-profile-%ld.json.tmp", (long)getpid());
+  if (profile_owner == 0) {
+    (void)atexit(remove_profile);
+  }
+  profile_owner = getpid();
+  snprintf(profile, sizeof profile, "/tmp/memrun-test-profile-%ld.json.tmp", (long)profile_owner);
   mr_options_init(options);
   options->device_bytes = device_bytes;
   options->host_bytes = host_bytes;
