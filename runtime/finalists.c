@@ -188,14 +188,19 @@ static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, uint3
   return status;
 }
 
+uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops) {
+  const struct mr_plan_problem *problem = &finalists->plan->problem;
+  bool host_runs = problem->host_apart && problem->host_bytes_per_second > 0 &&
+                   problem->budget_bytes[MR_TIER_HOST] > 0;
+  bool twice = host_runs && problem->budget_bytes[MR_TIER_NVME] > 0;
+  return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
+}
+
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
   bool brief = finalists->brief;
   bool is_long = finalists->plan->graph->op_count > FINALIST_OPS;
-  const struct mr_plan_problem *problem = &finalists->plan->problem;
-  bool twice = problem->host_apart && problem->host_bytes_per_second > 0 &&
-               problem->budget_bytes[MR_TIER_NVME] > 0; /* as long, a plan takes to make */
-  uint64_t affordable = BUDGET_OPS / finalists->plan->graph->op_count / (twice ? 2 : 1);
-  uint32_t budgets = is_long || brief ? 0 : (uint32_t)mr_min_u64(affordable, MAX_BUDGETS);
+  uint32_t affordable = mr_finalists_affordable(finalists, BUDGET_OPS);
+  uint32_t budgets = is_long || brief ? 0 : affordable < MAX_BUDGETS ? affordable : MAX_BUDGETS;
   uint32_t count = is_long || brief ? 1 : finalists->count;
   mr_status status = take_turn(finalists, count, 0);
   return status == MR_OK && budgets > 0 ? take_turn(finalists, count, budgets) : status;

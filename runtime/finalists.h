@@ -40,6 +40,10 @@ void mr_finalists_drop(struct mr_finalists *finalists);
  * that fits will do. */
 bool mr_finalists_settled(const struct mr_finalists *finalists);
 
+/* How many plans of the graph are as many as so many ops: half as many where a plan takes twice as
+ * long to make, since ops run on a host beside the device and NVMe is below both. */
+uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops);
+
 /* Plans the finalists with search, then takes them down the ladder; the best is the first then.
  * MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);

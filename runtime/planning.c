@@ -166,7 +166,7 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
  * is refused, nor the smallest budget that a refusal names.
  */
 static mr_status try_path(struct search *search, double first_seconds) {
-  uint64_t affordable = CANDIDATE_OPS / search->plan->graph->op_count;
+  uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
   uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
   if (search->like != NULL) {
     most = MIN_CANDIDATES;
