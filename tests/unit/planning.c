@@ -35,14 +35,19 @@ static struct mr_graph *make_step(void) {
   return graph;
 }
 
-static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_bytes,
-                                 mr_defer defer) {
+static struct mr_options shed_options(uint64_t device_bytes, uint64_t host_bytes) {
   struct mr_options options;
-  struct mr_plan *plan = NULL;
   mr_options_init(&options);
   options.profile_path = SHED_PROFILE;
   options.device_bytes = device_bytes;
-  options.host_bytes = MR_MIB;
+  options.host_bytes = host_bytes;
+  return options;
+}
+
+static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_bytes,
+                                 mr_defer defer) {
+  struct mr_options options = shed_options(device_bytes, MR_MIB);
+  struct mr_plan *plan = NULL;
   options.offload = MR_OFFLOAD_NONE;
   options.defer = defer;
   assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
@@ -124,14 +129,10 @@ static struct mr_graph *make_layers(uint32_t layers) {
 
 /* Plans on so many threads and returns what is saved of it. */
 static char *plan_text(const struct mr_graph *graph, uint32_t threads, long *bytes_out) {
-  struct mr_options options;
+  struct mr_options options = shed_options(24 * MR_MIB, 40 * MR_MIB);
   struct mr_plan *plan = NULL;
   char path[64];
   snprintf(path, sizeof path, "/var/tmp/memrun-planning-%ld.plan", (long)getpid());
-  mr_options_init(&options);
-  options.profile_path = SHED_PROFILE;
-  options.device_bytes = 24 * MR_MIB;
-  options.host_bytes = 40 * MR_MIB;
   options.threads = threads;
   assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
   assert_true(plan->layout->fits && mr_program_plan_moved_bytes(plan->layout) > 0);
@@ -175,12 +176,8 @@ static void threads_do_not_change_the_plan(void **state) {
 
 static double seconds_with(const struct mr_graph *graph, mr_offload offload,
                            uint64_t device_bytes) {
-  struct mr_options options;
+  struct mr_options options = shed_options(device_bytes, 4 * MR_GIB);
   struct mr_plan *plan = NULL;
-  mr_options_init(&options);
-  options.profile_path = SHED_PROFILE;
-  options.device_bytes = device_bytes;
-  options.host_bytes = 4 * MR_GIB;
   options.offload = offload;
   assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
   assert_true(plan->layout->fits);
