@@ -84,8 +84,10 @@ void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) 
   }
   memcpy(lesson.moved_bytes, report->moved_bytes, sizeof lesson.moved_bytes);
   memcpy(lesson.busy_seconds, report->link_busy_seconds, sizeof lesson.busy_seconds);
-  outlook->lessons[outlook->lesson_count++ % MR_LESSON_STEPS] = lesson;
-  outlook->step_seconds[outlook->step_count++ % MR_OUTLOOK_STEPS] = report->seconds;
+  outlook->lessons[outlook->lesson_count % MR_LESSON_STEPS] = lesson;
+  outlook->step_seconds[outlook->lesson_count % MR_OUTLOOK_STEPS] = report->seconds;
+  outlook->lesson_count++;
+  outlook->step_count++;
   look_at_load(outlook);
 }
 
@@ -106,19 +108,36 @@ static double median_of(double *seconds, uint64_t count) {
   return count == 0 ? 0 : (seconds[count / 2] + seconds[(count - 1) / 2]) / 2;
 }
 
+/* The median of the last steps, `wanted` of them or as many as are kept: *count_out, their times in
+ * `seconds_out` in order. */
+static double median_of_last(const struct mr_outlook *outlook, uint64_t wanted, double *seconds_out,
+                             uint64_t *count_out) {
+  uint64_t count = mr_min_u64(wanted, MR_OUTLOOK_STEPS);
+  for (uint64_t i = 0; i < count; i++) {
+    seconds_out[i] = outlook->step_seconds[(outlook->lesson_count - 1 - i) % MR_OUTLOOK_STEPS];
+  }
+  *count_out = count;
+  return median_of(seconds_out, count);
+}
+
 double mr_outlook_median_seconds(const struct mr_outlook *outlook) {
   double sorted[MR_OUTLOOK_STEPS];
-  uint64_t count = mr_min_u64(outlook->step_count, MR_OUTLOOK_STEPS);
-  memcpy(sorted, outlook->step_seconds, count * sizeof sorted[0]);
-  return median_of(sorted, count);
+  uint64_t count = 0;
+  return median_of_last(outlook, outlook->step_count, sorted, &count);
+}
+
+double mr_outlook_step_seconds(const struct mr_outlook *outlook) {
+  double sorted[MR_OUTLOOK_STEPS];
+  uint64_t count = 0;
+  return median_of_last(outlook, outlook->lesson_count, sorted, &count);
 }
 
 double mr_outlook_error(const struct mr_outlook *outlook, double predicted_seconds) {
   double away[MR_OUTLOOK_STEPS];
-  uint64_t count = mr_min_u64(outlook->step_count, MR_OUTLOOK_STEPS);
-  double median = mr_outlook_median_seconds(outlook);
+  uint64_t count = 0;
+  double median = median_of_last(outlook, outlook->step_count, away, &count);
   for (uint64_t i = 0; i < count; i++) {
-    away[i] = fabs(outlook->step_seconds[i] - median);
+    away[i] = fabs(away[i] - median);
   }
   double deviation = DEVIATIONS_OF_MEDIAN * median_of(away, count);
   double chance = MEDIAN_ERROR * deviation / sqrt(fmax((double)count, 1));
@@ -221,12 +240,6 @@ static void find_typical_op(const struct mr_run *run, const struct typical *typi
 
 static double mean_seconds(const struct typical *typical) {
   return typical->count == 0 ? 0 : typical->sums.seconds / typical->count;
-}
-
-double mr_outlook_step_seconds(const struct mr_run *run) {
-  struct typical typical;
-  find_typical(&run->outlook, &typical);
-  return mean_seconds(&typical);
 }
 
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {

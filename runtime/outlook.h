@@ -24,7 +24,7 @@
  */
 #define MR_OUTLOOK_STEPS 63u
 /* Steps of which everything is kept, to learn from. */
-#define MR_LESSON_STEPS 15u
+#define MR_LESSON_STEPS 31u
 /* Steps that say something of a forecast. */
 #define MR_REVIEW_STEPS 4u
 
@@ -49,14 +49,14 @@ struct mr_judged_forecast {
 
 struct mr_outlook {
   struct mr_judged_forecast before; /* as mr_outlook_judge had it when this forecast was made */
-  double step_seconds[MR_OUTLOOK_STEPS]; /* of training steps since the forecast, a ring */
-  uint64_t step_count;
+  double step_seconds[MR_OUTLOOK_STEPS]; /* of the plan's last training steps, a ring */
+  uint64_t step_count;                   /* since the forecast */
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
    * below 0 where a link was busy beside it, and the bytes that NVMe moved meanwhile. */
   struct mr_lesson lessons[MR_LESSON_STEPS];
   float *op_seconds; /* MR_LESSON_STEPS * op count */
   float *op_bytes;   /* the same */
-  uint64_t lesson_count;
+  uint64_t lesson_count; /* since the plan took over */
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */
 };
@@ -89,7 +89,7 @@ void mr_outlook_record_op(struct mr_run *run, mr_op_id op, const struct mr_op_sa
  * the plan's ops. */
 void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report);
 
-/* The median step; 0 where none was measured. */
+/* The median step since the forecast; 0 where none was measured. */
 double mr_outlook_median_seconds(const struct mr_outlook *outlook);
 
 /* How far the median is off a forecast, as a part of it; 0 where that is less than the standard
@@ -99,10 +99,13 @@ double mr_outlook_error(const struct mr_outlook *outlook, double predicted_secon
 /* True where others took so much of the machine that its speed cannot be learned from the steps. */
 bool mr_outlook_disturbed(const struct mr_outlook *outlook);
 
-/* What typical steps took; 0 where none was measured. */
-double mr_outlook_step_seconds(const struct mr_run *run);
+/* The median of all the plan's steps that are kept, those before the forecast too: a spell in which
+ * the machine was slower is passed over as long as it has less than half of them. 0 where none was
+ * measured. */
+double mr_outlook_step_seconds(const struct mr_outlook *outlook);
 
-/* The same, and what each op of the program took in them, beside busy links or not. */
+/* What typical steps took, and each op of the program in them, beside busy links or not; 0 where
+ * none was measured. */
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out);
 
 /* Whose rates are learned: this run's, whatever it found, or those of all runs on the machine,

@@ -280,7 +280,7 @@ enum aim {
 
 /* What the settings of `next` point to is borrowed from the run's. */
 static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim aim) {
-  double seconds = mr_outlook_step_seconds(run);
+  double seconds = mr_outlook_step_seconds(&run->outlook);
   next->settings = run->plan->settings;
   if (aim == AIM_SMALLER) {
     mr_budget_leave_outside(&next->settings, run->taken.outside_bytes);

@@ -129,6 +129,29 @@ static void a_forecast_is_judged_by_some_steps(void **state) {
   assert_int_equal(judged.step_count, MR_REVIEW_STEPS);
 }
 
+/* A spell in which the machine was slower moves neither the forecast that comes of it nor the next
+ * ones, as long as most steps were not in it. */
+static void a_slow_spell_is_passed_over(void **state) {
+  (void)state;
+  struct mr_judged_forecast judged = {0};
+  for (uint32_t i = 0; i < MR_OUTLOOK_STEPS; i++) {
+    bool slow = i >= STEPS && i < 2 * STEPS - 1;
+    record(slow ? 0.03 : 0.01, 0.02, nothing, NULL);
+    if (i == STEPS || i == 2 * STEPS - 1) {
+      judged = mr_outlook_judge(&run->outlook, 0.03);
+      mr_outlook_restart(&run->outlook, &judged);
+    }
+    assert_true(near(mr_outlook_step_seconds(&run->outlook), 0.03));
+  }
+  /* A machine that stays slower is, in the end. */
+  for (uint32_t i = 0; i < MR_OUTLOOK_STEPS / 2; i++) {
+    record(0.03, 0.02, nothing, NULL);
+    assert_true(near(mr_outlook_step_seconds(&run->outlook), 0.03));
+  }
+  record(0.03, 0.02, nothing, NULL);
+  assert_true(near(mr_outlook_step_seconds(&run->outlook), 0.05));
+}
+
 /* The first forecast has nothing before it. */
 static void the_first_forecast_is_judged_at_once(void **state) {
   (void)state;
@@ -137,7 +160,7 @@ static void the_first_forecast_is_judged_at_once(void **state) {
   struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, 0.04);
   assert_true(near(judged.predicted_seconds, 0.04));
   assert_true(near(judged.median_seconds, 0.03));
-  assert_true(near(mr_outlook_step_seconds(run), 0.03));
+  assert_true(near(mr_outlook_step_seconds(&run->outlook), 0.03));
 }
 
 /* Steps that differ among themselves contradict a forecast only where their median is further off
@@ -261,6 +284,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_disturbed_step_teaches_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(old_steps_are_forgotten, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_forecast_is_judged_by_some_steps, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_slow_spell_is_passed_over, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_first_forecast_is_judged_at_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_forecast_stands_until_contradicted, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
