@@ -34,11 +34,11 @@
 /* Of an NVMe request, where it was not measured. */
 #define MR_NVME_LATENCY_SECONDS 150e-6
 
-/* Ops of one kind whose work is within a factor of two. */
+/* Ops of one kind whose work is alike: layers of other widths run at other speeds. */
 struct mr_op_rate {
   char kind[MR_PROFILE_KIND_BYTES];
   bool by_flops;       /* the unit is an operation, else a byte of memory */
-  uint32_t size_class; /* floor(log2(units)) */
+  uint32_t size_class; /* floor(8 * log2(units)): 9 % wide */
   double seconds_per_unit;
 };
 
@@ -120,7 +120,8 @@ bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
 
 /* Merges what the ops of a program took in a run; 0 seconds: not measured. The new counts `weight`
- * (0 to 1) of the whole, the old what is left. */
+ * (0 to 1) of the whole, the old what is left. Where there is no room for another kind or size, the
+ * one that was not used for longest is forgotten. */
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
                       const double *seconds, double weight);
 

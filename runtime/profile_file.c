@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "runtime/profile.h"
 
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION 2 /* 1 had coarser sizes of ops */
 
 /* A finite number above 0 that no rate of a machine exceeds. */
 static bool get_rate(const json_t *object, const char *key, double *value_out) {

@@ -285,15 +285,16 @@ static bool wants_timing(const struct rehearsal *rehearsal, const struct mr_sett
   const struct mr_op *op = &rehearsal->graph->ops[id];
   uint64_t bytes = op_bytes(rehearsal, id);
   return op->run[settings->device->backend] != NULL && !mr_profile_knows(profile, op) &&
-         profile->rate_count < MR_PROFILE_MAX_RATES && bytes > 0 && bytes <= MOST_TIMED_BYTES &&
+         bytes > 0 && bytes <= MOST_TIMED_BYTES &&
          bytes <= settings->budget_bytes[MR_TIER_DEVICE] &&
          expected_seconds(rehearsal, profile, id) < TIMING_SECONDS;
 }
 
 mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_settings *settings,
-                              struct mr_profile *profile) {
+                              struct mr_profile *profile, bool *learned_out) {
   struct rehearsal rehearsal;
   mr_status status = init(&rehearsal, graph, settings);
+  *learned_out = false;
   for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
     if (rehearsal.op_count < MOST_TIMED_OPS && wants_timing(&rehearsal, settings, profile, k)) {
       choose(&rehearsal, k);
@@ -313,6 +314,7 @@ mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_sett
       seconds[k] = like < rehearsal.op_count ? seconds[rehearsal.ops[like]] : 0;
     }
     mr_profile_learn(profile, graph, seconds, 1);
+    *learned_out = true;
     mr_log(MR_LOG_DEBUG, "device %s: %u of %u ops were timed", settings->device->name,
            rehearsal.op_count, graph->op_count);
   }

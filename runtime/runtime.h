@@ -149,10 +149,10 @@ uint64_t mr_budget_available_bytes(void);
 MR_CHECK_RESULT mr_status mr_rehearse(const struct mr_graph *graph,
                                       const struct mr_settings *settings);
 /* Teaches the profile what ops take of which it knows nothing, on a device without streams.
- * Statuses of the device and of ops. */
+ * *learned_out: there were such. Statuses of the device and of ops. */
 MR_CHECK_RESULT mr_status mr_rehearse_unknown(const struct mr_graph *graph,
                                               const struct mr_settings *settings,
-                                              struct mr_profile *profile);
+                                              struct mr_profile *profile, bool *learned_out);
 
 /* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,

@@ -17,7 +17,7 @@ _Bool fuzz_seed_at(uint32_t index, struct fuzz_seed *seed_out) {
     profile.rate_count = 1;
     profile.path_count = 1;
     snprintf(profile.machine, sizeof profile.machine, "a machine");
-    profile.rates[0] = (struct mr_op_rate){"linear.forward", 1, 30, 3e-12};
+    profile.rates[0] = (struct mr_op_rate){"linear.forward", 1, 240, 3e-12};
     snprintf(profile.paths[0].devices, sizeof profile.paths[0].devices, "uring 254:0");
     FUZZ_REQUIRE(mr_profile_print(&profile, &text) == MR_OK);
   }

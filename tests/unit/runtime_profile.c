@@ -28,8 +28,8 @@ static void fill_example(void) {
   example.bind_seconds_per_move = 2e-6;
   example.pace_beside_copy = 0.75;
   example.rate_count = 2;
-  example.rates[0] = (struct mr_op_rate){"linear.forward", true, 31, 1.0 / 3e11};
-  example.rates[1] = (struct mr_op_rate){"adamw", false, 20, 1.0 / 2e10};
+  example.rates[0] = (struct mr_op_rate){"linear.forward", true, 251, 1.0 / 3e11};
+  example.rates[1] = (struct mr_op_rate){"adamw", false, 160, 1.0 / 2e10};
   example.path_count = 1;
   snprintf(example.paths[0].devices, sizeof example.paths[0].devices, "engine 0+254:0");
   example.paths[0].rates.read_bytes_per_second = 3e9;
@@ -63,13 +63,13 @@ static void a_profile_survives_its_file(void **state) {
 static void bad_texts_are_refused(void **state) {
   (void)state;
   static const char negative_rate[] =
-      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":-1,\"host_to_device\":1,"
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":-1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   static const char half_an_op[] =
-      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[{\"kind\":\"k\"}],\"paths\":[]}";
   static const char faster_than_alone[] =
-      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"pace_beside_copy\":1.5,\"ops\":[],\"paths\":"
       "[]}";
   static const char *const bad[] = {"",
@@ -77,8 +77,8 @@ static void bad_texts_are_refused(void **state) {
                                     "null",
                                     "[]",
                                     "{}",
-                                    "{\"memrun_profile\":2}",
                                     "{\"memrun_profile\":1}",
+                                    "{\"memrun_profile\":2}",
                                     "\xff\xfe",
                                     negative_rate,
                                     half_an_op,
@@ -87,7 +87,7 @@ static void bad_texts_are_refused(void **state) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_INVALID);
   }
   static const char good[] =
-      "{\"memrun_profile\":1,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
   assert_true(other.bind_seconds_per_move == 0 && other.pace_beside_copy == 1);
@@ -135,6 +135,47 @@ static void runs_teach(void **state) {
   /* Half of what it was, half of what it is now. */
   assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.02) < 1e-9);
   assert_true(fabs(mr_profile_op_seconds(&example, &ops[1]) - 0.002) < 1e-9);
+}
+
+/* Sizes within a tenth go by one rate, an octave has eight. */
+static void sizes_are_told_apart(void **state) {
+  (void)state;
+  memset(&example, 0, sizeof example);
+  struct mr_op ops[3] = {
+      {.kind = (char[]){"linear.forward"}, .flops = 1024e6},
+      {.kind = (char[]){"linear.forward"}, .flops = 1040e6},
+      {.kind = (char[]){"linear.forward"}, .flops = 1200e6},
+  };
+  struct mr_graph graph = {.ops = ops, .op_count = 3};
+  double seconds[3] = {0.01, 0, 0.02};
+  mr_profile_learn(&example, &graph, seconds, 0.5);
+  assert_int_equal(example.rate_count, 2);
+  assert_true(mr_profile_knows(&example, &ops[1]));
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.01) < 1e-9);
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[1]) - 0.01 * 1040 / 1024) < 1e-9);
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[2]) - 0.02) < 1e-9);
+}
+
+/* Where there is no room for more, what was not used for longest goes. */
+static void a_full_profile_goes_on_learning(void **state) {
+  (void)state;
+  memset(&example, 0, sizeof example);
+  char kinds[MR_PROFILE_MAX_RATES + 2][16];
+  struct mr_op op = {.memory_bytes = 1 << 20};
+  struct mr_graph graph = {.ops = &op, .op_count = 1};
+  double seconds = 0.01;
+  for (uint32_t i = 0; i < MR_COUNT_OF(kinds); i++) {
+    snprintf(kinds[i], sizeof kinds[i], "kind %u", i);
+    op.kind = kinds[i];
+    mr_profile_learn(&example, &graph, &seconds, 1);
+    op.kind = kinds[0]; /* used again and again */
+    mr_profile_learn(&example, &graph, &seconds, 1);
+  }
+  assert_int_equal(example.rate_count, MR_PROFILE_MAX_RATES);
+  for (uint32_t i = 0; i < MR_COUNT_OF(kinds); i++) {
+    op.kind = kinds[i];
+    assert_int_equal(mr_profile_knows(&example, &op), i == 0 || i > 2);
+  }
 }
 
 static void the_machine_is_measured(void **state) {
@@ -196,6 +237,8 @@ int main(void) {
       cmocka_unit_test(bad_texts_are_refused),
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
+      cmocka_unit_test(sizes_are_told_apart),
+      cmocka_unit_test(a_full_profile_goes_on_learning),
       cmocka_unit_test(the_machine_is_measured),
       cmocka_unit_test(a_drive_is_measured_beside_ops),
       cmocka_unit_test(budgets_stay_below_the_machine),
