@@ -15,8 +15,8 @@ followed, their median, how far the forecasts are off, how far the step is from 
 simulation by what its own ops and links took (what is left is the simulation's fault, the rest the
 rates'), how often the plan was replaced, whether each tier's peak was the plan's to the byte, how
 much of the processors others had, and by how much the second half of the steps was slower than the
-first. Wants a machine that does nothing else; takes about fifteen minutes, and as long again for all
-jobs that are run again.
+first. Wants a machine that does nothing else; takes about fifteen minutes, and as long again where
+all jobs are run again.
 
 A job was quiet where others had at most 2 % of the processors and the halves of its steps differ by
 at most 3 %: one plan in one process then took the same time throughout. That does not depend on any

@@ -7,11 +7,38 @@
 
 #include "base/base.h"
 
-/* Programs of more ops search one finalist alone, at the whole budget; others go down so many
- * budgets of the ladder, by their ops, so that planning the largest preset takes about a second. */
-#define FINALIST_OPS 1500u
-#define MAX_BUDGETS  32u
-#define BUDGET_OPS   6000u
+/* Plans without search tell about which candidates are good, within some per cent: of a dozen, the
+ * one that is best with search takes 1 % less time on average than that of three, and up to 3 %. So
+ * many are searched as have so many ops together, and fewer where the program is long, or where ops
+ * run on a host beside the device, since each is then planned in a dozen ways. Planning takes about
+ * a second for the largest preset. */
+#define SEARCHED_OPS        9000u
+#define SEARCHED_OPS_BESIDE 2000u
+#define LONG_OPS            1500u
+#define LONG_SEARCHED       2u
+#define FEW_FINALISTS       3u /* in these two cases */
+/* The best of them go down so many budgets of the ladder, by their ops; long programs none. */
+#define DOWN_FINALISTS 3u
+#define BUDGET_OPS     2200u
+
+/* Whether ops may run on a host beside the device. */
+static bool host_runs(const struct mr_plan_problem *problem) {
+  return problem->host_apart && problem->host_bytes_per_second > 0 &&
+         problem->budget_bytes[MR_TIER_HOST] > 0;
+}
+
+void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief) {
+  uint32_t ops = plan->graph->op_count;
+  bool beside = host_runs(&plan->problem);
+  uint32_t searched = (beside ? SEARCHED_OPS_BESIDE : SEARCHED_OPS) / ops;
+  bool is_long = ops > LONG_OPS;
+  uint32_t limit = is_long ? LONG_SEARCHED : MR_FINALISTS;
+  searched = searched < limit ? searched : limit;
+  *finalists = (struct mr_finalists){.plan = plan,
+                                     .brief = brief,
+                                     .most = beside || is_long ? FEW_FINALISTS : MR_FINALISTS,
+                                     .searched = brief || searched == 0 ? 1 : searched};
+}
 
 void mr_candidate_fini(struct mr_candidate *candidate) {
   mr_program_plan_destroy(candidate->layout);
@@ -88,8 +115,8 @@ void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candi
   while (place > 0 && better(candidate->layout, finalists->best[place - 1].layout)) {
     place--;
   }
-  bool full = finalists->count == MR_FINALISTS;
-  uint32_t last = MR_FINALISTS - (full && finalists->best[MR_FINALISTS - 1].stays ? 2 : 1);
+  bool full = finalists->count == finalists->most;
+  uint32_t last = finalists->most - (full && finalists->best[finalists->most - 1].stays ? 2 : 1);
   if (candidate->layout->useless || (full && place > last)) {
     mr_candidate_fini(candidate);
     return;
@@ -126,21 +153,25 @@ static mr_status go_down(const struct mr_finalists *finalists, const struct mr_c
   return status;
 }
 
-/* Takes a finalist's new layout where it is better, and the finalist to the front where it is the
- * best then. */
-static void take_layout(struct mr_finalists *finalists, uint32_t finalist,
-                        struct mr_program_plan *layout) {
-  struct mr_candidate *candidate = &finalists->best[finalist];
+/* Takes a finalist's new layout where it is better. */
+static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout) {
   if (layout->useless || !better(layout, candidate->layout)) {
     mr_program_plan_destroy(layout);
     return;
   }
   mr_program_plan_destroy(candidate->layout);
   candidate->layout = layout;
-  if (better(layout, finalists->best[0].layout)) {
-    struct mr_candidate best = *candidate;
-    *candidate = finalists->best[0];
-    finalists->best[0] = best;
+}
+
+/* The first so many in order, the best first; equals stay in theirs. */
+static void sort(struct mr_finalists *finalists, uint32_t count) {
+  for (uint32_t i = 1; i < count; i++) {
+    struct mr_candidate candidate = finalists->best[i];
+    uint32_t at = i;
+    for (; at > 0 && better(candidate.layout, finalists->best[at - 1].layout); at--) {
+      finalists->best[at] = finalists->best[at - 1];
+    }
+    finalists->best[at] = candidate;
   }
 }
 
@@ -180,30 +211,30 @@ static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, uint3
   mr_status status = mr_crew_run(finalists->plan->problem.crew, count, plan_finalist, &turn);
   for (uint32_t i = 0; i < count; i++) {
     if (status == MR_OK && turn.layouts[i] != NULL) {
-      take_layout(finalists, i, turn.layouts[i]);
+      take_layout(&finalists->best[i], turn.layouts[i]);
     } else {
       mr_program_plan_destroy(turn.layouts[i]);
     }
   }
+  sort(finalists, count);
   return status;
 }
 
 uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops) {
   const struct mr_plan_problem *problem = &finalists->plan->problem;
-  bool host_runs = problem->host_apart && problem->host_bytes_per_second > 0 &&
-                   problem->budget_bytes[MR_TIER_HOST] > 0;
-  bool twice = host_runs && problem->budget_bytes[MR_TIER_NVME] > 0;
+  bool twice = host_runs(problem) && problem->budget_bytes[MR_TIER_NVME] > 0;
   return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
 }
 
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
-  bool brief = finalists->brief;
-  bool is_long = finalists->plan->graph->op_count > FINALIST_OPS;
-  uint32_t affordable = mr_finalists_affordable(finalists, BUDGET_OPS);
-  uint32_t budgets = is_long || brief ? 0 : affordable < MAX_BUDGETS ? affordable : MAX_BUDGETS;
-  uint32_t count = is_long || brief ? 1 : finalists->count;
-  mr_status status = take_turn(finalists, count, 0);
-  return status == MR_OK && budgets > 0 ? take_turn(finalists, count, budgets) : status;
+  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
+  uint32_t searched =
+      finalists->count < finalists->searched ? finalists->count : finalists->searched;
+  uint32_t down = searched < DOWN_FINALISTS ? searched : DOWN_FINALISTS;
+  uint32_t budgets = mr_finalists_affordable(finalists, BUDGET_OPS);
+  mr_status status = take_turn(finalists, searched, 0);
+  bool goes_down = budgets > 0 && !is_long && !finalists->brief;
+  return status == MR_OK && goes_down ? take_turn(finalists, down, budgets) : status;
 }
 
 void mr_finalists_drop(struct mr_finalists *finalists) {

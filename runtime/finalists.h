@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best recompute candidates: they are planned with search, and for lower budgets of the ladder
- * too (plan/plan.h). */
+/* The best recompute candidates: they are planned with search, and the best of them for lower
+ * budgets of the ladder too (plan/plan.h). */
 #ifndef MEMRUN_RUNTIME_FINALISTS_H
 #define MEMRUN_RUNTIME_FINALISTS_H
 
 #include "runtime/runtime.h"
 
-#define MR_FINALISTS 3u
+#define MR_FINALISTS 12u /* at most */
 
 /* A program to plan, and its plan. */
 struct mr_candidate {
@@ -24,7 +24,12 @@ struct mr_finalists {
   uint64_t page_bytes;                    /* that the device asks for; 0: any */
   struct mr_candidate best[MR_FINALISTS]; /* the best first */
   uint32_t count;
+  uint32_t most;     /* that there may be */
+  uint32_t searched; /* the first of them */
 };
+
+/* No finalists of a plan whose problem is known but for its program. `brief`: as above. */
+void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief);
 
 void mr_candidate_fini(struct mr_candidate *candidate);
 
@@ -44,7 +49,7 @@ bool mr_finalists_settled(const struct mr_finalists *finalists);
  * long to make, since ops run on a host beside the device and NVMe is below both. */
 uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops);
 
-/* Plans the finalists with search, then takes them down the ladder; the best is the first then.
+/* Plans the finalists with search, then takes the best down the ladder; the best is the first then.
  * MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
 

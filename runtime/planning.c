@@ -392,13 +392,13 @@ static mr_status search_tiers(struct search *search) {
 }
 
 static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
-  struct search search = {
-      .plan = plan, .finalists = {.plan = plan, .brief = like != NULL}, .like = like};
+  struct search search = {.plan = plan, .like = like};
   struct mr_crew crew;
   if (plan->problem.crew == NULL) {
     mr_crew_init(&crew, plan->settings.threads);
     plan->problem.crew = &crew;
   }
+  mr_finalists_init(&search.finalists, plan, like != NULL);
   take_pages(&search.finalists);
   double start = mr_clock_seconds();
   mr_status status = mr_planning_find_bound(plan);
