@@ -17,9 +17,13 @@
 #define LONG_OPS            1500u
 #define LONG_SEARCHED       2u
 #define FEW_FINALISTS       3u /* in these two cases */
-/* The best of them go down so many budgets of the ladder, by their ops; long programs none. */
-#define DOWN_FINALISTS 3u
-#define BUDGET_OPS     2200u
+/* The best of them go down so many budgets of the ladder, by their ops: a few, long programs none.
+ * Short ones are planned for many machines on the way (plan/machines.c), and go down further. */
+#define DOWN_FINALISTS   3u
+#define BUDGET_OPS       2200u
+#define SHORT_OPS        256u
+#define SHORT_BUDGET_OPS 6000u
+#define MAX_BUDGETS      32u
 
 /* Whether ops may run on a host beside the device. */
 static bool host_runs(const struct mr_plan_problem *problem) {
@@ -226,15 +230,24 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
   return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
 }
 
+/* Budgets of the ladder below the highest. */
+static uint32_t budgets_below(const struct mr_finalists *finalists) {
+  uint32_t ops = finalists->plan->graph->op_count;
+  if (finalists->brief || ops > LONG_OPS) {
+    return 0;
+  }
+  uint32_t budgets =
+      mr_finalists_affordable(finalists, ops > SHORT_OPS ? BUDGET_OPS : SHORT_BUDGET_OPS);
+  return budgets < MAX_BUDGETS ? budgets : MAX_BUDGETS;
+}
+
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
-  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
-  uint32_t searched =
-      finalists->count < finalists->searched ? finalists->count : finalists->searched;
+  uint32_t count = finalists->count;
+  uint32_t searched = count < finalists->searched ? count : finalists->searched;
   uint32_t down = searched < DOWN_FINALISTS ? searched : DOWN_FINALISTS;
-  uint32_t budgets = mr_finalists_affordable(finalists, BUDGET_OPS);
+  uint32_t budgets = budgets_below(finalists);
   mr_status status = take_turn(finalists, searched, 0);
-  bool goes_down = budgets > 0 && !is_long && !finalists->brief;
-  return status == MR_OK && goes_down ? take_turn(finalists, down, budgets) : status;
+  return status == MR_OK && budgets > 0 ? take_turn(finalists, down, budgets) : status;
 }
 
 void mr_finalists_drop(struct mr_finalists *finalists) {
