@@ -15,8 +15,8 @@
 #define PROBE_BYTES (256ull << 20)
 /* What calling an op costs. */
 #define OP_OVERHEAD_SECONDS 2e-6
-/* In an octave of work. With one of them, layers 768 wide were forecast by the rates of others that
- * are 512 wide, and their step 15 to 20 % too long. */
+/* In an octave of work. With one of them, layers 768 wide went by what others had taught last that
+ * are 512 wide, and that run at another rate. */
 #define SIZE_CLASSES 8.0
 
 /* "model name|cores of the machine|threads of the run", and the accelerator's name. */
