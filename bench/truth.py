@@ -141,7 +141,8 @@ def main():
     asked.folder.mkdir(parents=True, exist_ok=True)
     chosen = [(model, job) for model in MODELS for job in JOBS
               if fnmatch.fnmatch(name_of(model, job), asked.only)]
-    head = ["bench/truth.py, %s, %s" % (datetime.date.today(), platform.platform()), "",
+    head = ["bench/truth.py --repeats %d, %s, %s"
+            % (asked.repeats, datetime.date.today(), platform.platform()), "",
             ROW % ("model", "memory", "tier", "recompute", "first ms", "last ms", "median",
                    "first", "last", "replay", "replans", "peaks", "others", "drift", "")]
     print("\n".join(head), flush=True)

@@ -10,8 +10,8 @@
 /* Plans without search tell about which candidates are good, within some per cent: of a dozen, the
  * one that is best with search takes 1 % less time on average than that of three, and up to 3 %. So
  * many are searched as have so many ops together, and fewer where the program is long, or where ops
- * run on a host beside the device, since each is then planned in a dozen ways. Planning takes about
- * a second for the largest preset. */
+ * run on a host beside the device, since each is then planned in a dozen ways. Planning takes up to
+ * a second; for the largest preset beside such a host two and a half. */
 #define SEARCHED_OPS        9000u
 #define SEARCHED_OPS_BESIDE 2000u
 #define LONG_OPS            1500u
