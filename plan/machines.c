@@ -15,16 +15,13 @@
 #include "plan/draft.h"
 #include "plan/ladder.h"
 
-/* Longer programs and briefer searches plan for the machine at hand alone. */
-#define MACHINE_OPS    256u
-#define MACHINE_ROUNDS 16u
-#define USUAL_PART     0.25 /* of all tensors moves over a usual link in the time of the ops */
-#define LEVELS         3u   /* of each kind of link */
-#define LEVEL_STEP     8.0  /* how much faster than the level below */
-#define TURNS          2u   /* rungs on which every other machine has had its turn */
-#define MOST_PLANS     (1 + (LEVELS * LEVELS - 1 + TURNS - 1) / TURNS) /* of a rung */
-#define ROUNDING       1e-9 /* relative, of sums of seconds */
-#define BOUND_RUNGS    4u   /* from one on which the bound is asked whether to go on to the next */
+#define USUAL_PART  0.25 /* of all tensors moves over a usual link in the time of the ops */
+#define LEVELS      3u   /* of each kind of link */
+#define LEVEL_STEP  8.0  /* how much faster than the level below */
+#define TURNS       2u   /* rungs on which every other machine has had its turn */
+#define MOST_PLANS  (1 + (LEVELS * LEVELS - 1 + TURNS - 1) / TURNS) /* of a rung */
+#define ROUNDING    1e-9 /* relative, of sums of seconds */
+#define BOUND_RUNGS 4u   /* from one on which the bound is asked whether to go on to the next */
 
 struct machines {
   const struct mr_plan_problem *problem; /* at hand */
@@ -262,8 +259,9 @@ mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
                                struct mr_program_plan *plan) {
   bool hopeless = false;
   double op_seconds = compute_seconds(problem);
-  bool searched = problem->policy == MR_POLICY_SEARCHED && problem->search_rounds >= MACHINE_ROUNDS;
-  if (!searched || problem->program->op_count > MACHINE_OPS || !(op_seconds > 0)) {
+  bool searched =
+      problem->policy == MR_POLICY_SEARCHED && problem->search_rounds >= MR_MACHINE_ROUNDS;
+  if (!searched || problem->program->op_count > MR_MACHINE_OPS || !(op_seconds > 0)) {
     return mr_plan_place(problem, plan);
   }
   struct machines m = {.problem = problem,

@@ -118,6 +118,10 @@ struct mr_plan_ban {
   uint8_t decision; /* MR_DECISION_HOST or MR_DECISION_NVME */
 };
 
+/* Longer programs, and searches of fewer rungs, are planned for the machine at hand alone. */
+#define MR_MACHINE_OPS    256u
+#define MR_MACHINE_ROUNDS 16u
+
 struct mr_plan_problem {
   const struct mr_graph *program; /* borrowed while the plan lives */
   const double *op_seconds;       /* for each op of the program; borrowed during the call */

@@ -21,9 +21,11 @@
  * Short ones are planned for many machines on the way (plan/machines.c), and go down further. */
 #define DOWN_FINALISTS   3u
 #define BUDGET_OPS       2200u
-#define SHORT_OPS        256u
 #define SHORT_BUDGET_OPS 6000u
 #define MAX_BUDGETS      32u
+_Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
+                   MAX_BUDGETS >= MR_MACHINE_ROUNDS,
+               "short programs are planned for many machines");
 
 /* Whether ops may run on a host beside the device. */
 static bool host_runs(const struct mr_plan_problem *problem) {
@@ -237,7 +239,7 @@ static uint32_t budgets_below(const struct mr_finalists *finalists) {
     return 0;
   }
   uint32_t budgets =
-      mr_finalists_affordable(finalists, ops > SHORT_OPS ? BUDGET_OPS : SHORT_BUDGET_OPS);
+      mr_finalists_affordable(finalists, ops > MR_MACHINE_OPS ? BUDGET_OPS : SHORT_BUDGET_OPS);
   return budgets < MAX_BUDGETS ? budgets : MAX_BUDGETS;
 }
 
