@@ -16,9 +16,17 @@ uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes) {
   return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
 }
 
+bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op) {
+  return draft->problem->host_apart && draft->runs_on_host[op];
+}
+
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
-  bool handed_over = draft->problem->host_apart && draft->runs_on_host[op];
-  return handed_over ? 0 : draft->problem->op_seconds[op];
+  return mr_draft_hands_over(draft, op) ? 0 : draft->problem->op_seconds[op];
+}
+
+double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op) {
+  uint64_t bytes = mr_host_handover_bytes(draft->program, op, draft->page_bytes);
+  return mr_draft_move_seconds(draft->problem, MR_LINK_DEVICE_TO_HOST, bytes);
 }
 
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
@@ -64,6 +72,13 @@ static mr_op_id maker_below(const struct mr_draft *draft, mr_tensor_id t) {
 static uint32_t life_start(const struct mr_draft *draft, mr_tensor_id t) {
   mr_op_id made = maker_below(draft, t);
   return made == MR_NO_OP ? draft->liveness.accesses[draft->liveness.first[t]].op : made + 1;
+}
+
+uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  if (!draft->problem->host_apart || !gap->fixed) {
+    return (uint32_t)mr_min_u64(gap->fetch_op, gap->latest_release_op);
+  }
+  return gap->final ? life_start(draft, gap->tensor) + draft->op_count : gap->fetch_op;
 }
 
 /* The op after which a tensor that lives inside one step leaves the device for good: its last
@@ -534,8 +549,7 @@ static void edge_add(struct mr_draft *draft, const struct mr_draft_gap *gap, uin
 
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT(release_op > gap->after_op && release_op <= gap->fetch_op &&
-            release_op <= gap->latest_release_op);
+  MR_ASSERT(release_op > gap->after_op && release_op <= mr_draft_last_release(draft, gap));
   edge_add(draft, gap, gap->release_op, release_op, true);
   edge_add(draft, gap, release_op, gap->release_op, false);
   gap->release_op = release_op;
@@ -543,7 +557,7 @@ void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t relea
 
 void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op) {
   struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT(fetch_op >= gap->release_op && fetch_op <= gap->before_op &&
+  MR_ASSERT((fetch_op >= gap->release_op || gap->final) && fetch_op <= gap->before_op &&
             fetch_op >= gap->earliest_fetch_op);
   edge_add(draft, gap, fetch_op, gap->fetch_op, true);
   edge_add(draft, gap, gap->fetch_op, fetch_op, false);
@@ -553,8 +567,8 @@ void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_o
 void mr_draft_widen(struct mr_draft *draft) {
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     if (draft->gaps[i].decision != MR_DECISION_KEEP) {
-      mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
       mr_draft_set_release(draft, i, draft->gaps[i].after_op + 1);
+      mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
       draft->gaps[i].evict_op = draft->gaps[i].after_op;
     }
   }

@@ -29,7 +29,8 @@ struct mr_draft_gap {
   uint32_t release_op; /* e in (p, j]; unrolled, meaningful where evicted */
   uint32_t fetch_op;   /* j in [e, g] */
   /* Where ops on the host use the tensor inside the gap, it is out before the first and comes back
-   * after the last: e and j go no further than these. Else p + 1 and g. */
+   * after the last: e and j go no further than these (but see mr_draft_last_release()). Else g and
+   * p + 1. */
   uint32_t latest_release_op;
   uint32_t earliest_fetch_op;
   uint32_t evict_op; /* in [p, e): a move out starts when this op has ended; below op_count */
@@ -146,6 +147,16 @@ void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_shar
 
 /* For how long the op takes up the device. */
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
+
+/* Whether the queue of a host that is apart runs the op, and how long handing it over takes the
+ * device. */
+bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op);
+double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op);
+
+/* The last op, unrolled, from which on the pages of a gap may be free: they are held back for a
+ * move out up to the fetch, or the op on the host that wants what is moved; where the queue of a
+ * host that is apart runs that, beside ops that the device goes on with, further. */
+uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap);
 
 /* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
  * first that writes without reading; of others that last, and of what ops on the host make, none

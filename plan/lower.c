@@ -68,10 +68,11 @@ static void add_single_stay(struct mr_lowering *l, mr_tensor_id t) {
   }
 }
 
-/* A stay of a tensor that is evicted somewhere; both ops unrolled. A tail of an eviction that
- * crosses the end of the step keeps its pages in the colouring alone. */
+/* A stay of a tensor that is evicted somewhere, to the release of the gap `stop`, or NULL; both ops
+ * unrolled. The tail of an eviction that crosses the end of the step, or that an op on the host
+ * waits for beside the device, keeps its pages in the colouring alone. */
 static uint32_t add_long_stay(struct mr_lowering *l, mr_tensor_id t, uint32_t first_op,
-                              uint32_t last_op, bool tail_crosses) {
+                              uint32_t last_op, const struct mr_draft_gap *stop) {
   const struct mr_draft *draft = l->draft;
   uint32_t n = draft->op_count;
   if (first_op >= n) {
@@ -81,7 +82,12 @@ static uint32_t add_long_stay(struct mr_lowering *l, mr_tensor_id t, uint32_t fi
   MR_ASSERT(first_op < n && last_op >= first_op && last_op - first_op < n);
   struct mr_instance instance = {.tensor = t, .bytes = draft->program->tensors[t].bytes};
   instance.first_op = first_op;
-  instance.last_op = tail_crosses ? n - 1 : last_op % n;
+  instance.last_op = last_op % n;
+  if (stop != NULL) {
+    uint32_t release_op = (uint32_t)mr_min_u64(stop->release_op, stop->latest_release_op);
+    bool crosses = stop->wrap && release_op > n;
+    instance.last_op = crosses ? n - 1 : (last_op - (stop->release_op - release_op)) % n;
+  }
   struct mr_colour_item item = {
       .first_op = first_op, .last_op = last_op, .page_count = (uint32_t)draft->pages[t]};
   return add_stay(l, instance, &item);
@@ -115,7 +121,7 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
   uint32_t before = UINT32_MAX;
   if (!circle && !gaps[first].made_below) {
     uint32_t birth = draft->liveness.accesses[draft->liveness.first[t]].op;
-    before = add_long_stay(l, t, birth, gaps[first].release_op - 1, false);
+    before = add_long_stay(l, t, birth, gaps[first].release_op - 1, &gaps[first]);
     set_stay(l, t, 0, first - begin, before);
   }
   for (uint32_t gap = first; gap < end && !gaps[gap].final;) {
@@ -132,8 +138,8 @@ static void add_stays(struct mr_lowering *l, mr_tensor_id t) {
     } else {
       last_op = gaps[stop].release_op - 1 + turn;
     }
-    bool crosses = stop < end && gaps[stop].wrap && gaps[stop].release_op > draft->op_count;
-    uint32_t stay = add_long_stay(l, t, gaps[gap].fetch_op, last_op, crosses);
+    uint32_t stay =
+        add_long_stay(l, t, gaps[gap].fetch_op, last_op, stop < end ? &gaps[stop] : NULL);
     uint32_t last =
         stop == end ? accesses - 1 : closing_access(draft, stop) - 1 + (turn > 0 ? accesses : 0);
     set_stay(l, t, closing_access(draft, gap), last, stay);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which ops a host that is apart runs. It computes beside the device, and an op there has all its
- * tensors there. So the choice is how many of the updates that can, and which: the last of the
- * program, whose results the next step needs last, or some from everywhere, so that links and
- * device have as much to do in all of the step. Of either kind it is all that the host has room
- * for, a half, then more or less than the best of these, by plans without search, which rank shares
- * as plans with it do; the best of each kind are planned with it. Then the other ops that can,
- * beside the best of these: an embedding, whose table is where its update left it, sends the rows
- * that it looked up in place of the table. Since two compute at once there, that may be faster also
- * where the device holds everything.
+ * tensors there. So the choice is how many of the updates that can, and which: those with the most
+ * slack, from when what they read is there to the next use of what they make, or some from
+ * everywhere, so that links and device have as much to do in all of the step. Of either kind it is
+ * all that the host has room for, a half, then more or less than the best of these, by plans
+ * without search, which rank shares as plans with it do; the best of each kind are planned with it.
+ * Then the other ops that can, beside the best of these: an embedding, whose table is where its
+ * update left it, sends the rows that it looked up in place of the table. Since two compute at once
+ * there, that may be faster also where the device holds everything.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,16 @@
 #define CROWDED_ROOM 0.5 /* it has room for less than this part of the updates */
 
 /* Which of the updates the host runs. */
-enum pick { PICK_LAST, PICK_SPREAD, PICK_COUNT };
+enum pick { PICK_SLACK, PICK_SPREAD, PICK_COUNT };
+
+/* Updates that write pieces of one tensor, which run at the same place: ops that follow one
+ * another, or one. */
+struct group {
+  mr_op_id from;
+  mr_op_id to;
+  double bytes;   /* that they pass */
+  uint32_t slack; /* in ops, round the end of the step */
+};
 
 /* Some parts of them. */
 struct share {
@@ -36,9 +45,12 @@ struct share {
 struct shares {
   struct mr_placement *placement;
   const struct mr_graph *graph;
-  bool *ops;   /* those of all shares */
-  double room; /* the part of the updates that the host has room for */
-  bool spread; /* both kinds are tried */
+  struct group *groups[PICK_COUNT]; /* in the order of their ops, or the most slack first */
+  uint32_t group_count;
+  double bytes; /* that all updates pass */
+  bool *ops;    /* those of all shares */
+  double room;  /* the part of the updates that the host has room for */
+  bool spread;  /* both kinds are tried */
   struct share of[PICK_COUNT][PARTS + 1];
 };
 
@@ -51,7 +63,7 @@ static bool is_update(const struct mr_graph *graph, mr_op_id op) {
   return lasts;
 }
 
-/* Whether two updates write pieces of one tensor: both run on the host, or neither. */
+/* Whether two updates write pieces of one tensor. */
 static bool are_pieces(const struct mr_graph *graph, mr_op_id a, mr_op_id b) {
   bool are = false;
   for (uint32_t i = 0; i < graph->ops[a].output_count; i++) {
@@ -60,16 +72,6 @@ static bool are_pieces(const struct mr_graph *graph, mr_op_id a, mr_op_id b) {
     }
   }
   return are;
-}
-
-/* What updates pass, or those of them that run. */
-static double update_bytes(const struct mr_graph *graph, const bool *runs) {
-  double bytes = 0;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    bool counts = is_update(graph, k) && (runs == NULL || runs[k]);
-    bytes += counts ? (double)graph->ops[k].memory_bytes : 0;
-  }
-  return bytes;
 }
 
 static void want_op(const struct mr_graph *graph, struct mr_trial *trial, mr_op_id op) {
@@ -82,36 +84,100 @@ static void want_op(const struct mr_graph *graph, struct mr_trial *trial, mr_op_
   }
 }
 
+/* Ops from the last that makes what an update reads to the update. What updates make counts for
+ * none. */
+static uint32_t ops_since_ready(const struct shares *s, mr_op_id update) {
+  const struct mr_graph *graph = s->graph;
+  const struct mr_liveness *liveness = &s->placement->liveness;
+  uint32_t least = graph->op_count;
+  for (uint32_t i = 0; i < graph->ops[update].input_count; i++) {
+    mr_tensor_id t = graph->ops[update].inputs[i];
+    for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
+      mr_op_id maker = liveness->accesses[a].op;
+      uint32_t ago = update - maker + (maker > update ? graph->op_count : 0);
+      bool makes = liveness->accesses[a].writes && !is_update(graph, maker);
+      least = makes && ago < least ? ago : least;
+    }
+  }
+  return least;
+}
+
+/* Ops from an update to the next that uses what it makes, but updates. */
+static uint32_t ops_to_use(const struct shares *s, mr_op_id update) {
+  const struct mr_graph *graph = s->graph;
+  const struct mr_liveness *liveness = &s->placement->liveness;
+  uint32_t least = graph->op_count;
+  for (uint32_t i = 0; i < graph->ops[update].output_count; i++) {
+    mr_tensor_id t = graph->ops[update].outputs[i];
+    for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
+      mr_op_id use = liveness->accesses[a].op;
+      uint32_t ahead = use - update + (use < update ? graph->op_count : 0);
+      least = !is_update(graph, use) && ahead < least ? ahead : least;
+    }
+  }
+  return least;
+}
+
+static int compare_slack(const void *left, const void *right) {
+  const struct group *a = left;
+  const struct group *b = right;
+  if (a->slack != b->slack) {
+    return a->slack < b->slack ? 1 : -1;
+  }
+  return (a->from < b->from) - (a->from > b->from);
+}
+
+/* The updates in their order, and by their slack. */
+static mr_status list_groups(struct shares *s) {
+  const struct mr_graph *graph = s->graph;
+  struct group *in_order = mr_allocate(graph->op_count, sizeof *in_order);
+  struct group *by_slack = mr_allocate(graph->op_count, sizeof *by_slack);
+  s->groups[PICK_SPREAD] = in_order;
+  s->groups[PICK_SLACK] = by_slack;
+  if (in_order == NULL || by_slack == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    if (!is_update(graph, k)) continue;
+    double bytes = (double)graph->ops[k].memory_bytes;
+    struct group *last = s->group_count > 0 ? &in_order[s->group_count - 1] : NULL;
+    s->bytes += bytes;
+    if (last != NULL && last->to == k && are_pieces(graph, last->from, k)) {
+      last->to = k + 1;
+      last->bytes += bytes;
+      continue;
+    }
+    in_order[s->group_count++] =
+        (struct group){k, k + 1, bytes, ops_since_ready(s, k) + ops_to_use(s, k)};
+  }
+  memcpy(by_slack, in_order, s->group_count * sizeof *by_slack);
+  qsort(by_slack, s->group_count, sizeof *by_slack, compare_slack);
+  return MR_OK;
+}
+
 /* The tensors of such a part of the updates, by their bytes; a tensor that others of them use too
  * is of no harm. */
-static void want_part(const struct mr_graph *graph, struct mr_trial *trial, enum pick pick,
-                      double part) {
-  const double all = update_bytes(graph, NULL);
-  double left = all; /* from here on */
-  double owed = 0;   /* up to here, less what was taken */
-  mr_op_id end = 0;
-  memset(trial->on_host, 0, graph->tensor_count * sizeof *trial->on_host);
-  for (mr_op_id k = 0; k < graph->op_count; k = end) {
-    double bytes = (double)graph->ops[k].memory_bytes;
-    end = k + 1;
-    if (!is_update(graph, k)) continue;
-    while (end < graph->op_count && is_update(graph, end) && are_pieces(graph, k, end)) {
-      bytes += (double)graph->ops[end++].memory_bytes;
-    }
-    owed += bytes * part;
-    bool wanted = pick == PICK_LAST ? left - bytes / 2 <= all * part : owed >= bytes / 2;
-    left -= bytes;
+static void want_part(const struct shares *s, struct mr_trial *trial, enum pick pick, double part) {
+  double before = 0;
+  double owed = 0; /* up to here, less what was taken */
+  memset(trial->on_host, 0, s->graph->tensor_count * sizeof *trial->on_host);
+  for (uint32_t i = 0; i < s->group_count; i++) {
+    const struct group *group = &s->groups[pick][i];
+    double half = group->bytes / 2;
+    owed += group->bytes * part;
+    bool wanted = pick == PICK_SLACK ? before + half <= s->bytes * part : owed >= half;
+    before += group->bytes;
     if (!wanted) continue;
-    owed -= bytes;
-    for (mr_op_id i = k; i < end; i++) {
-      want_op(graph, trial, i);
+    owed -= group->bytes;
+    for (mr_op_id k = group->from; k < group->to; k++) {
+      want_op(s->graph, trial, k);
     }
   }
 }
 
 static void want_share(const struct shares *s, struct mr_trial *trial, enum pick pick,
                        uint32_t parts) {
-  want_part(s->graph, trial, pick, s->room * parts / PARTS);
+  want_part(s, trial, pick, s->room * parts / PARTS);
 }
 
 /* Which ops the host would run of what the trial wants, as far as it has room. */
@@ -157,7 +223,7 @@ static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT],
   for (uint32_t i = 0; status == MR_OK && i < 3 * PICK_COUNT; i++) {
     enum pick pick = i % PICK_COUNT;
     uint32_t parts = middle[pick] + i / PICK_COUNT * by - by; /* wraps round below 0 */
-    bool is_share = parts > 0 && parts <= PARTS && (pick == PICK_LAST || s->spread);
+    bool is_share = parts > 0 && parts <= PARTS && (pick == PICK_SLACK || s->spread);
     if (!is_share || s->of[pick][parts].tried) continue;
     MR_ASSERT(count < MR_TRIALS);
     struct mr_trial *trial = &p->trials[count];
@@ -240,21 +306,26 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
   uint64_t op_count = p->problem.program->op_count;
   *s = (struct shares){.placement = p, .graph = p->problem.program};
   s->ops = mr_allocate(PICK_COUNT * (PARTS + 1ull) * op_count, sizeof *s->ops);
-  if (s->ops == NULL) {
+  mr_status status = list_groups(s);
+  if (s->ops == NULL || status != MR_OK) {
     return MR_NO_MEMORY;
   }
   for (uint32_t i = 0; i < PICK_COUNT * (PARTS + 1); i++) {
     s->of[i / (PARTS + 1)][i % (PARTS + 1)].ops = s->ops + i * op_count;
   }
-  struct share *none = &s->of[PICK_LAST][0];
+  struct share *none = &s->of[PICK_SLACK][0];
   none->tried = true;
   none->seconds = best->fits && !best->useless ? best->step_seconds : INFINITY;
   /* Of how many of the updates the host has room for. */
-  bool *runs = s->of[PICK_LAST][PARTS].ops;
-  want_part(s->graph, &p->trials[0], PICK_LAST, 1);
-  mr_status status = find_ops(s, &p->trials[0], runs);
-  double all = update_bytes(s->graph, NULL);
-  s->room = all > 0 ? update_bytes(s->graph, runs) / all : 1;
+  bool *runs = s->of[PICK_SLACK][PARTS].ops;
+  double runs_bytes = 0;
+  want_part(s, &p->trials[0], PICK_SLACK, 1);
+  status = find_ops(s, &p->trials[0], runs);
+  for (uint32_t i = 0; i < s->group_count; i++) {
+    const struct group *group = &s->groups[PICK_SPREAD][i];
+    runs_bytes += runs[group->from] ? group->bytes : 0;
+  }
+  s->room = s->bytes > 0 ? runs_bytes / s->bytes : 1;
   return status;
 }
 
@@ -280,6 +351,8 @@ mr_status mr_placement_improve_apart(struct mr_placement *p) {
   if (status == MR_OK && searches) {
     status = try_others(p);
   }
+  free(shares.groups[PICK_SLACK]);
+  free(shares.groups[PICK_SPREAD]);
   free(shares.ops);
   return status;
 }

@@ -4,13 +4,15 @@
  * eviction starts when its link is free, a fetch starts as soon as its data is below, its link is
  * free and memory has room for it from the present op to the op that reads it. Whatever is in
  * flight at the start of an op holds its pages through that op where there is room, else the op
- * stands still until the move is over. Because all holes start as wide as they can be and are only
- * narrowed where the books have room, every state of the sweep is a valid plan.
+ * stands still until the move is over. A host that is apart runs its ops beside the device. Because
+ * all holes start as wide as they can be and are only narrowed where the books have room, every
+ * state of the sweep is a valid plan.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/draft.h"
+#include "plan/host_lane.h"
 
 /* How many fetches of a link are looked at for one that can start. */
 #define FETCH_WINDOW 6u
@@ -43,6 +45,7 @@ struct sweep {
   double lookahead_seconds;
   struct fetch_lane fetch[2];
   struct evict_lane evict[2];
+  struct mr_host_lane host;
   uint32_t *opens;        /* gaps by the op that opens them */
   uint32_t *first_opens;  /* op_count + 1 */
   uint64_t *opened_at;    /* for each gap: the unrolled op that opened it last */
@@ -52,7 +55,7 @@ struct sweep {
   uint32_t *last_release; /* for each gap: the ends of its hole on the lap before */
   uint32_t *last_fetch;
   uint32_t *last_evict;
-  uint32_t *due;     /* for each op: moves out that must be over before it starts */
+  uint32_t *due;     /* for each op: moves out that must be over before it runs */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
   uint64_t op;       /* unrolled: running or next */
@@ -125,6 +128,7 @@ static void index_fetches(struct sweep *sweep, uint32_t *starts) {
 }
 
 static void sweep_fini(struct sweep *sweep) {
+  mr_host_lane_fini(&sweep->host);
   for (uint32_t lane = 0; lane < 2; lane++) {
     free(sweep->fetch[lane].gaps);
     free(sweep->fetch[lane].started_laps);
@@ -146,9 +150,9 @@ static void sweep_fini(struct sweep *sweep) {
 
 static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   uint32_t gaps = draft->gap_count;
-  bool failed = false;
   MR_ASSERT(draft->op_count > 0);
   *sweep = (struct sweep){.draft = draft, .n = draft->op_count};
+  bool failed = mr_host_lane_init(&sweep->host, draft) != MR_OK;
   for (uint32_t lane = 0; lane < 2; lane++) {
     sweep->fetch[lane].link = lane == 0 ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     sweep->evict[lane].link = lane == 0 ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
@@ -212,11 +216,33 @@ static void end_tails_of_step(struct sweep *sweep) {
     struct evict_lane *lane = &sweep->evict[i];
     for (uint32_t j = 0; j < lane->count; j++) {
       uint32_t gap = lane->ring[(lane->first + j) % lane->capacity];
-      if (sweep->draft->gaps[gap].wrap) {
+      if (sweep->draft->gaps[gap].wrap || sweep->draft->gaps[gap].final) {
         end_tail(sweep, lane, gap);
       }
     }
   }
+}
+
+/* Whether a move out is not over that must be before the next op. */
+static bool still_leaves(const struct sweep *sweep, const struct evict_lane *lane) {
+  bool leaves = false;
+  for (uint32_t i = 0; i < lane->count && !leaves; i++) {
+    uint32_t index = lane->ring[(lane->first + i) % lane->capacity];
+    const struct mr_draft_gap *gap = &sweep->draft->gaps[index];
+    uint64_t most = mr_draft_last_release(sweep->draft, gap) - gap->after_op;
+    leaves = gap->final && sweep->op >= sweep->opened_at[index] + most;
+  }
+  return leaves;
+}
+
+/* Whether the next op has to stand still for others: for what it wants below, for its place on the
+ * host or what still leaves, of the step before, or for pages. */
+static bool is_crowded(const struct sweep *sweep, uint32_t op) {
+  const struct mr_draft *draft = sweep->draft;
+  bool handed_over = mr_draft_hands_over(draft, op);
+  return (handed_over ? mr_host_lane_is_behind(&sweep->host) : sweep->due[op] > 0) ||
+         (sweep->host.count > 0 && still_leaves(sweep, &sweep->evict[0])) ||
+         !mr_draft_has_room(draft, op, op + 1, tail_pages(sweep));
 }
 
 static bool try_op(struct sweep *sweep) {
@@ -225,7 +251,7 @@ static bool try_op(struct sweep *sweep) {
   if (k == 0 && draft->line_only) {
     end_tails_of_step(sweep);
   }
-  sweep->crowded = sweep->due[k] > 0 || !mr_draft_has_room(draft, k, k + 1, tail_pages(sweep));
+  sweep->crowded = is_crowded(sweep, k);
   if (sweep->arrived[k] < sweep->needed[k] || sweep->crowded) {
     return false;
   }
@@ -236,7 +262,8 @@ static bool try_op(struct sweep *sweep) {
   mr_books_add(&draft->usage, k, k + 1, (int64_t)tail_pages(sweep));
   sweep->arrived[k] = 0;
   sweep->running = true;
-  sweep->op_remaining_seconds = mr_draft_op_seconds(draft, k);
+  sweep->op_remaining_seconds = mr_draft_hands_over(draft, k) ? mr_draft_handover_seconds(draft, k)
+                                                              : mr_draft_op_seconds(draft, k);
   return true;
 }
 
@@ -251,8 +278,8 @@ static void finish_op(struct sweep *sweep) {
     sweep->last_fetch[gap] = g->fetch_op;
     sweep->last_evict[gap] = g->evict_op;
     sweep->open[gap] = true;
-    mr_draft_set_fetch(draft, gap, g->before_op);
     mr_draft_set_release(draft, gap, g->after_op + 1);
+    mr_draft_set_fetch(draft, gap, g->before_op);
     g->evict_op = g->after_op;
     sweep->opened_at[gap] = sweep->op;
     if (g->written) {
@@ -265,8 +292,17 @@ static void finish_op(struct sweep *sweep) {
       sweep->due[g->latest_release_op % sweep->n] += g->fixed;
     }
   }
+  sweep->host.handed_over += mr_draft_hands_over(draft, k);
   sweep->op++;
   sweep->running = false;
+}
+
+/* Whether the ops on the host inside a gap have run, of which its fetch brings the results. */
+static bool is_made(const struct sweep *sweep, const struct mr_draft_gap *gap, uint64_t needed_at) {
+  uint32_t last = gap->earliest_fetch_op - 1;
+  uint32_t ago = gap->before_op - last;
+  bool on_host = sweep->host.count > 0 && mr_draft_hands_over(sweep->draft, last % sweep->n);
+  return !on_host || needed_at < ago || mr_host_lane_has_run(&sweep->host, needed_at - ago);
 }
 
 /* Whether pages could be claimed for a fetch from `from` on; *fetch_out: its op, unrolled. */
@@ -334,6 +370,7 @@ static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *
     uint32_t k = sweep->draft->gaps[gap].before_op % sweep->n;
     uint64_t needed_at = (uint64_t)turn * sweep->n + k;
     if (needed_at > sweep->op + 1 && turn * clock[sweep->n] + clock[k] > horizon) break;
+    if (!is_made(sweep, &sweep->draft->gaps[gap], needed_at)) continue;
     seen++;
     grant_out->item = u;
     if (may_fetch(sweep, gap, needed_at, &grant_out->fetch_op)) {
@@ -386,7 +423,8 @@ static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
     uint32_t gap = lane->ring[lane->first];
     struct mr_draft_gap *g = &sweep->draft->gaps[gap];
     uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
-    g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, sweep->n - 1);
+    uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
+    g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, latest - 1);
     mr_tensor_id tensor = sweep->draft->gaps[lane->ring[lane->first]].tensor;
     lane->busy = true;
     lane->remaining_seconds = mr_draft_move_seconds(sweep->draft->problem, lane->link,
@@ -441,6 +479,9 @@ static void advance(struct sweep *sweep) {
     pass = sweep->fetch[i].busy && (pass < 0 || fetch < pass) ? fetch : pass;
     pass = sweep->evict[i].busy && (pass < 0 || evict < pass) ? evict : pass;
   }
+  if (sweep->host.busy && (pass < 0 || sweep->host.remaining_seconds < pass)) {
+    pass = sweep->host.remaining_seconds;
+  }
   MR_ASSERT(pass >= 0);
   sweep->now_seconds += pass;
   note_work(sweep, pass);
@@ -463,6 +504,7 @@ static void advance(struct sweep *sweep) {
       evict->count--;
     }
   }
+  mr_host_lane_pass(&sweep->host, pass);
   if (sweep->running && (sweep->op_remaining_seconds -= pass * ops) <= 1e-12) {
     finish_op(sweep);
   }
@@ -485,7 +527,8 @@ static void settle(struct sweep *sweep) {
     if (!sweep->open[i]) continue;
     uint64_t pages = draft->pages[gap->tensor];
     uint32_t release = gap->release_op;
-    while (release < sweep->last_release[i] && release < gap->fetch_op &&
+    uint32_t latest = mr_draft_last_release(draft, gap);
+    while (release < sweep->last_release[i] && release < latest &&
            mr_draft_has_room(draft, release, release + 1, pages)) {
       release++;
     }
@@ -521,6 +564,7 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
       try_fetch(&sweep, &sweep.fetch[lane]);
       try_evict(&sweep, &sweep.evict[lane]);
     }
+    mr_host_lane_start(&sweep.host, sweep.due);
     advance(&sweep);
   }
   settle(&sweep);

@@ -451,7 +451,7 @@ static void a_lookup_sends_rows_in_place_of_a_table(void **state) {
   struct fixture f;
   for (uint32_t few = 0; few < 2; few++) {
     lookup_init(&f, few == 1 ? SIZE : 8 * SIZE);
-    struct mr_program_plan *plan = make(&f, few == 1 ? 21 : 28);
+    struct mr_program_plan *plan = make(&f, few == 1 ? 21 : 29);
     assert_true(plan->fits);
     const struct mr_instruction *compute = plan->instructions[MR_QUEUE_COMPUTE];
     assert_true(compute[UPDATE].handed_over);

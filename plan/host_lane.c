@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue of a host that is apart, in a sweep. */
+#include "plan/host_lane.h"
+
+#include <stdlib.h>
+
+#define ROUNDING 1e-12 /* seconds */
+
+mr_status mr_host_lane_init(struct mr_host_lane *lane, const struct mr_draft *draft) {
+  *lane = (struct mr_host_lane){.problem = draft->problem, .op_count = draft->op_count};
+  lane->ops = mr_allocate(draft->op_count, sizeof *lane->ops);
+  lane->before = mr_allocate(draft->op_count + 1ull, sizeof *lane->before);
+  if (lane->ops == NULL || lane->before == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t k = 0; k < draft->op_count; k++) {
+    if (mr_draft_hands_over(draft, k)) {
+      lane->ops[lane->count++] = k;
+    }
+    lane->before[k + 1] = lane->count;
+  }
+  return MR_OK;
+}
+
+void mr_host_lane_fini(struct mr_host_lane *lane) {
+  free(lane->ops);
+  free(lane->before);
+}
+
+bool mr_host_lane_is_behind(const struct mr_host_lane *lane) {
+  return lane->handed_over - lane->ended >= lane->count;
+}
+
+void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due) {
+  if (lane->busy || lane->ended == lane->handed_over) {
+    return;
+  }
+  uint32_t op = lane->ops[lane->ended % lane->count];
+  if (due[op] == 0) {
+    lane->busy = true;
+    lane->remaining_seconds = mr_host_op_seconds(lane->problem, op);
+  }
+}
+
+bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op) {
+  uint64_t laps = op / lane->op_count;
+  return lane->ended >= laps * lane->count + lane->before[op % lane->op_count + 1];
+}
+
+void mr_host_lane_pass(struct mr_host_lane *lane, double seconds) {
+  if (lane->busy && (lane->remaining_seconds -= seconds) <= ROUNDING) {
+    lane->busy = false;
+    lane->ended++;
+  }
+}

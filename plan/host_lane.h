@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The queue of a host that is apart, as a sweep plays it (plan/schedule.c): ops in the order in
+ * which the device hands them over, each when what it wants has left the device. Counts go on over
+ * the laps of a sweep.
+ */
+#ifndef MEMRUN_PLAN_HOST_LANE_H
+#define MEMRUN_PLAN_HOST_LANE_H
+
+#include "plan/draft.h"
+
+struct mr_host_lane {
+  const struct mr_plan_problem *problem;
+  uint32_t op_count; /* of the program */
+  uint32_t *ops;     /* those that the queue runs, in order */
+  uint32_t count;
+  uint32_t *before; /* for each op of the program, and the end: how many of them come before it */
+  uint64_t handed_over;
+  uint64_t ended;
+  double remaining_seconds;
+  bool busy;
+};
+
+/* MR_NO_MEMORY; it may be ended then too. */
+MR_CHECK_RESULT mr_status mr_host_lane_init(struct mr_host_lane *lane,
+                                            const struct mr_draft *draft);
+void mr_host_lane_fini(struct mr_host_lane *lane);
+
+/* Whether the next op to be handed over is still to run, or runs, for the step before. */
+bool mr_host_lane_is_behind(const struct mr_host_lane *lane);
+
+/* Starts the next op where that can be: due has for each op the moves out that it waits for. */
+void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due);
+
+/* Whether the ops of the queue up to an op, unrolled, have all run. */
+bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op);
+
+/* Lets time pass, no longer than the op that runs takes. */
+void mr_host_lane_pass(struct mr_host_lane *lane, double seconds);
+
+#endif
