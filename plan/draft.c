@@ -29,6 +29,13 @@ double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op) {
   return mr_draft_move_seconds(draft->problem, MR_LINK_DEVICE_TO_HOST, bytes);
 }
 
+uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  if (!draft->problem->host_apart || !gap->fixed) {
+    return (uint32_t)mr_min_u64(gap->fetch_op, gap->latest_release_op);
+  }
+  return gap->final ? gap->next_life_op : gap->fetch_op;
+}
+
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages) {
   return mr_books_most(&draft->usage, from, to) + pages <= draft->limit_pages;
 }
@@ -72,13 +79,6 @@ static mr_op_id maker_below(const struct mr_draft *draft, mr_tensor_id t) {
 static uint32_t life_start(const struct mr_draft *draft, mr_tensor_id t) {
   mr_op_id made = maker_below(draft, t);
   return made == MR_NO_OP ? draft->liveness.accesses[draft->liveness.first[t]].op : made + 1;
-}
-
-uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
-  if (!draft->problem->host_apart || !gap->fixed) {
-    return (uint32_t)mr_min_u64(gap->fetch_op, gap->latest_release_op);
-  }
-  return gap->final ? life_start(draft, gap->tensor) + draft->op_count : gap->fetch_op;
 }
 
 /* The op after which a tensor that lives inside one step leaves the device for good: its last
@@ -162,6 +162,7 @@ static void add_final(struct mr_draft *draft, mr_tensor_id t) {
     add_gap(draft, (struct mr_draft_gap){.tensor = t,
                                          .after_op = last->op,
                                          .before_op = life_end(draft, t) + 1,
+                                         .next_life_op = life_start(draft, t) + draft->op_count,
                                          .after_writes = last->writes,
                                          .final = true});
   }
@@ -406,8 +407,8 @@ bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint3
 
 /*
  * Which evictions need a move out. A copy below is valid from the move that made it to the next
- * write. At the start of a step only the home holds one, so that the first step, which starts from
- * homes alone, is like any other.
+ * write. At the start of a step only the home holds one, or its copy, so that the first step, which
+ * starts from these alone, is like any other.
  */
 static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
   uint32_t end = draft->first_gap[tensor + 1];

@@ -33,7 +33,8 @@ struct mr_draft_gap {
    * p + 1. */
   uint32_t latest_release_op;
   uint32_t earliest_fetch_op;
-  uint32_t evict_op; /* in [p, e): a move out starts when this op has ended; below op_count */
+  uint32_t next_life_op; /* final: where the tensor's life begins in the next step, unrolled */
+  uint32_t evict_op;     /* in [p, e): a move out starts when this op has ended; below op_count */
   uint8_t decision;
   bool wrap;
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
@@ -44,8 +45,7 @@ struct mr_draft_gap {
   bool host_writes;  /* one of the ops on the host inside the gap writes the tensor */
   bool after_writes; /* the access that opens the gap changes the tensor */
   bool written;      /* evicting it needs a move out */
-  bool home_below;   /* wrap: the step relies on its copy below from the start, so the tensor may
-                        not be fetched before the end of the step */
+  bool home_below;   /* wrap: the step relies on what is below from the start */
   bool locked;       /* the present trial of the search may not change it */
   uint8_t banned;    /* a bit for each decision that may not be taken */
 };

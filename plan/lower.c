@@ -308,7 +308,7 @@ static void add_homes(struct mr_lowering *l) {
   const struct mr_draft *draft = l->draft;
   struct mr_program_plan *plan = l->plan;
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
-    plan->homes[t] = (struct mr_home){MR_TIER_DEVICE, MR_NO_INSTANCE, MR_NO_SLOT};
+    plan->homes[t] = (struct mr_home){MR_TIER_DEVICE, MR_NO_INSTANCE, MR_NO_SLOT, MR_TIER_DEVICE};
   }
   for (uint32_t i = 0; i < plan->instance_count; i++) {
     if (plan->instances[i].always && !plan->instances[i].on_host) {
@@ -319,11 +319,17 @@ static void add_homes(struct mr_lowering *l) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
     struct mr_home *home = &plan->homes[gap->tensor];
     if (!gap->wrap || home->instance != MR_NO_INSTANCE) continue;
+    bool kept = gap->decision == MR_DECISION_KEEP;
+    mr_tier below = gap->decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
     /* The fetch may come before the end of the step; then the next step begins on the device. */
-    if (gap->decision == MR_DECISION_KEEP || (gap->fetch_op < draft->op_count && !gap->resting)) {
+    bool above = kept || (gap->fetch_op < draft->op_count && !gap->resting);
+    if (above) {
       home->instance = l->stay_of_access[mr_lowering_closing(draft, i)];
+      home->copy = !kept && gap->home_below ? below : MR_TIER_DEVICE;
     } else {
-      home->tier = gap->decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
+      home->tier = below;
+    }
+    if (!above || home->copy != MR_TIER_DEVICE) {
       home->slot = l->slot_of_gap[i];
     }
   }

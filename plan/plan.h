@@ -26,8 +26,9 @@
  *
  * The step is a circle: a plan starts and ends in the same state, the *homes* of the persistent
  * tensors. A tensor that rests on the host or on NVMe at the end of the step is fetched in the next
- * one; the fetch may start while the last step is still running, because its waits name the step
- * before.
+ * one. One that the next step needs early may be fetched before the end of this one: then it rests
+ * on the device, and where the step relies on what is below as well, because it gives the pages up
+ * without a move or has an op on the host use them, its home has a *copy*.
  *
  * Clean copies. A tensor that was fetched and not written since has a valid copy below, so evicting
  * it again is free: no instruction. Its slot or extent stays its own until the next write.
@@ -229,7 +230,8 @@ struct mr_extent {
 struct mr_home {
   mr_tier tier;
   uint32_t instance; /* tier device */
-  uint32_t slot;     /* tier host: slot; tier NVMe: extent */
+  uint32_t slot;     /* tier host: slot; tier NVMe: extent; tier device: of the copy */
+  mr_tier copy;      /* tier device: where the same bytes rest below too; MR_TIER_DEVICE: nowhere */
 };
 
 /* A gap and what was decided, for the explanation. */

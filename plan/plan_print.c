@@ -113,7 +113,7 @@ static void print_places(FILE *out, const struct mr_program_plan *plan) {
     print_index(out, home->instance);
     fprintf(out, ",");
     print_index(out, home->slot);
-    fprintf(out, "]");
+    fprintf(out, ",%d]", (int)home->copy);
   }
   fprintf(out, "]");
 }

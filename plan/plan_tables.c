@@ -236,14 +236,17 @@ static mr_status read_homes(struct loader *l) {
   }
   for (uint32_t i = 0; i < count; i++) {
     struct mr_home *home = &plan->homes[i];
-    const json_t *row = next_row(l, table, i, 3);
+    const json_t *row = next_row(l, table, i, 4);
     uint64_t tier = 0;
+    uint64_t copy = 0;
     if (row == NULL || !mr_plan_text_u64(json_array_get(row, 0), MR_TIER_COUNT - 1, &tier) ||
         !mr_plan_text_index(json_array_get(row, 1), &home->instance) ||
-        !mr_plan_text_index(json_array_get(row, 2), &home->slot)) {
-      return refuse_row(l, "no tier, instance and slot");
+        !mr_plan_text_index(json_array_get(row, 2), &home->slot) ||
+        !mr_plan_text_u64(json_array_get(row, 3), MR_TIER_COUNT - 1, &copy)) {
+      return refuse_row(l, "no tier, instance, slot and tier of the copy");
     }
     home->tier = (mr_tier)tier;
+    home->copy = (mr_tier)copy;
   }
   return MR_OK;
 }

@@ -229,8 +229,7 @@ static bool still_leaves(const struct sweep *sweep, const struct evict_lane *lan
   for (uint32_t i = 0; i < lane->count && !leaves; i++) {
     uint32_t index = lane->ring[(lane->first + i) % lane->capacity];
     const struct mr_draft_gap *gap = &sweep->draft->gaps[index];
-    uint64_t most = mr_draft_last_release(sweep->draft, gap) - gap->after_op;
-    leaves = gap->final && sweep->op >= sweep->opened_at[index] + most;
+    leaves = gap->final && sweep->op >= sweep->opened_at[index] + gap->next_life_op - gap->after_op;
   }
   return leaves;
 }
@@ -241,8 +240,8 @@ static bool is_crowded(const struct sweep *sweep, uint32_t op) {
   const struct mr_draft *draft = sweep->draft;
   bool handed_over = mr_draft_hands_over(draft, op);
   return (handed_over ? mr_host_lane_is_behind(&sweep->host) : sweep->due[op] > 0) ||
-         (sweep->host.count > 0 && still_leaves(sweep, &sweep->evict[0])) ||
-         !mr_draft_has_room(draft, op, op + 1, tail_pages(sweep));
+         !mr_draft_has_room(draft, op, op + 1, tail_pages(sweep)) ||
+         (sweep->host.count > 0 && still_leaves(sweep, &sweep->evict[0]));
 }
 
 static bool try_op(struct sweep *sweep) {
@@ -315,7 +314,7 @@ static bool may_claim(const struct sweep *sweep, uint32_t index, uint64_t needed
     return false;
   }
   uint32_t fetch = gap->before_op - (uint32_t)ahead;
-  bool stays_below = gap->wrap && (draft->line_only || gap->home_below);
+  bool stays_below = gap->wrap && draft->line_only;
   if (fetch > gap->fetch_op || fetch < gap->earliest_fetch_op ||
       (stays_below && fetch < sweep->n) ||
       !mr_draft_has_room(draft, fetch, gap->fetch_op, draft->pages[gap->tensor])) {

@@ -15,6 +15,7 @@
 #define FINAL_LAPS        3u
 #define LEAST_GAIN        1e-9 /* relative: a smaller gain is rounding */
 #define LOOKAHEAD_CHOICES 5u
+#define WHOLE_STEP        1u   /* of these */
 #define MOST_SPARE        6u   /* 1/64 to 1/2 of the limit */
 #define FIRST_YIELD       6u   /* 1/64 of it */
 #define USUAL_SPARE       4u   /* 1/16 of it: near what searches find best */
@@ -225,14 +226,22 @@ static mr_status try_refills(struct search *search) {
 }
 
 /* What ranks programs of which the best are searched: the draft at hand, or one with room for moves
- * in flight. */
+ * in flight. What ops on a host that is apart make is fetched as soon as it is there. */
 static mr_status try_usual(struct search *search) {
   uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
   mr_status status = try_sweep(search, &(struct trial){.spare = 0});
   if (status != MR_OK || good_enough(search)) {
     return status;
   }
-  return try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+  status = try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+  if (status == MR_OK && search->draft->problem->host_apart &&
+      search->draft->problem->on_host != NULL && !good_enough(search)) {
+    struct trial trial = search->best_trial;
+    trial.lookahead = WHOLE_STEP;
+    mr_draft_restore(search->draft, &search->best);
+    status = try_sweep(search, &trial);
+  }
+  return status;
 }
 
 static mr_status try_all(struct search *search) {

@@ -111,6 +111,15 @@ static struct mr_verify_place home_place(const struct mr_verifier *v, mr_tensor_
   return home->tier == MR_TIER_HOST ? slot_place(v, home->slot) : extent_place(v, home->slot);
 }
 
+/* Of no locations where the home has no copy. */
+static struct mr_verify_place copy_place(const struct mr_verifier *v, mr_tensor_id tensor) {
+  const struct mr_home *home = &v->plan->homes[tensor];
+  if (home->tier != MR_TIER_DEVICE || home->copy == MR_TIER_DEVICE) {
+    return (struct mr_verify_place){0};
+  }
+  return home->copy == MR_TIER_HOST ? slot_place(v, home->slot) : extent_place(v, home->slot);
+}
+
 static uint32_t place_location(const struct mr_verify_place *place, uint32_t k) {
   return place->base + (place->numbers != NULL ? place->numbers[k] : k);
 }
@@ -440,8 +449,8 @@ static bool home_ends(const struct mr_verifier *v, mr_tensor_id t) {
 }
 
 /*
- * Only homes are valid when a step starts: the client may have written any of them, so each gets a
- * new version, and copies elsewhere are worth nothing.
+ * Only homes and their copies are valid when a step starts: the client may have written any of
+ * them, so each gets a new version, and copies elsewhere are worth nothing.
  */
 static void contents_start(struct mr_verifier *v) {
   for (uint32_t i = 0; i < v->location_count; i++) {
@@ -451,8 +460,10 @@ static void contents_start(struct mr_verifier *v) {
     v->versions[t] = MR_VERIFY_UNDEFINED;
     if (home_starts(v, t)) {
       struct mr_verify_place place = home_place(v, t);
+      struct mr_verify_place copy = copy_place(v, t);
       v->versions[t] = ++v->newest[t];
       place_fill(v, &place, t, v->versions[t]);
+      place_fill(v, &copy, t, v->versions[t]);
     }
   }
   mr_verify_number_versions(v);
@@ -470,7 +481,11 @@ static mr_status contents_end(const struct mr_verifier *v) {
       continue;
     }
     struct mr_verify_place place = home_place(v, t);
+    struct mr_verify_place copy = copy_place(v, t);
     uint32_t found = place_version(v, &place, t);
+    if (copy.count > 0 && found == v->versions[t]) {
+      found = place_version(v, &copy, t);
+    }
     if (found != v->versions[t]) {
       return mr_verify_plan_fault("after %s step the home of %s (tier %d) holds version %u of it, "
                                   "not the last one, %u",

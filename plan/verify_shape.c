@@ -255,24 +255,30 @@ bool mr_verify_has_home(const struct mr_verifier *v, mr_tensor_id tensor) {
          told->carried;
 }
 
-/* A home exists, is of its tensor and reaches round the end of the step. */
+/* Whether a place below exists, is of the tensor and reaches round the end of the step. */
+static bool lasts_below(const struct mr_program_plan *plan, mr_tier tier, uint32_t number,
+                        mr_tensor_id tensor) {
+  if (tier == MR_TIER_NVME) {
+    return number < plan->extent_count && plan->extents[number].tensor == tensor;
+  }
+  const struct mr_slot *slot = number < plan->slot_count ? &plan->slots[number] : NULL;
+  return slot != NULL && slot->tensor == tensor && (slot->always || slot->last_op < slot->first_op);
+}
+
+/* A home exists, is of its tensor and reaches round the end of the step, and so does its copy. */
 static mr_status check_home(const struct mr_verifier *v, mr_tensor_id tensor) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_home *home = &plan->homes[tensor];
-  mr_tensor_id found = MR_NO_TENSOR;
-  bool round = true;
-  if (home->tier == MR_TIER_DEVICE && home->instance < plan->instance_count) {
+  bool lasts = false;
+  if (home->tier != MR_TIER_DEVICE) {
+    lasts = home->copy == MR_TIER_DEVICE && lasts_below(plan, home->tier, home->slot, tensor);
+  } else if (home->instance < plan->instance_count) {
     const struct mr_instance *instance = &plan->instances[home->instance];
-    found = instance->on_host ? MR_NO_TENSOR : instance->tensor;
-    round = instance->always || instance->last_op < instance->first_op;
-  } else if (home->tier == MR_TIER_HOST && home->slot < plan->slot_count) {
-    const struct mr_slot *slot = &plan->slots[home->slot];
-    found = slot->tensor;
-    round = slot->always || slot->last_op < slot->first_op;
-  } else if (home->tier == MR_TIER_NVME && home->slot < plan->extent_count) {
-    found = plan->extents[home->slot].tensor;
+    lasts = !instance->on_host && instance->tensor == tensor &&
+            (instance->always || instance->last_op < instance->first_op) &&
+            (home->copy == MR_TIER_DEVICE || lasts_below(plan, home->copy, home->slot, tensor));
   }
-  if (found != tensor || !round) {
+  if (!lasts) {
     return mr_verify_plan_fault(
         "the home of %s (tier %d) is not its own or does not last between steps",
         mr_verify_tensor_name(v, tensor), (int)home->tier);

@@ -132,15 +132,25 @@ static bool needs_drain(const struct access *access) {
   return !instance->small && !instance->always;
 }
 
-static mr_status access_home(const struct access *access) {
-  if (access->home->tier == MR_TIER_NVME) {
+static mr_status access_tier(const struct access *access, mr_tier tier) {
+  if (tier == MR_TIER_NVME) {
     return access_nvme(access);
   }
-  if (access->home->tier == MR_TIER_DEVICE) {
+  if (tier == MR_TIER_DEVICE) {
     return access_device(access);
   }
   access_host(access);
   return MR_OK;
+}
+
+/* What is written to a home is written to its copy too. */
+static mr_status access_home(const struct access *access) {
+  const struct mr_home *home = access->home;
+  mr_status status = access_tier(access, home->tier);
+  if (status == MR_OK && access->from != NULL && home->copy != MR_TIER_DEVICE) {
+    status = access_tier(access, home->copy);
+  }
+  return status;
 }
 
 mr_status mr_home_read(struct mr_run *run, mr_tensor_id tensor, uint64_t offset_bytes, void *data,

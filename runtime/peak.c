@@ -59,11 +59,13 @@ void mr_taken_count_extent(struct mr_run *run, uint32_t extent) {
 }
 
 static void count_home(struct mr_run *run, const struct mr_home *home) {
-  if (home->tier == MR_TIER_HOST) {
+  mr_tier below = home->tier == MR_TIER_DEVICE ? home->copy : home->tier;
+  if (below == MR_TIER_HOST) {
     mr_taken_count_slot(run, home->slot);
-  } else if (home->tier == MR_TIER_NVME) {
+  } else if (below == MR_TIER_NVME) {
     mr_taken_count_extent(run, home->slot);
-  } else if (home->instance != MR_NO_INSTANCE) {
+  }
+  if (home->tier == MR_TIER_DEVICE && home->instance != MR_NO_INSTANCE) {
     count_small(run, home->instance);
   }
 }

@@ -523,6 +523,8 @@ static void mutate_homes(struct mutation *m) {
     if (draw % 2 == 0) {
       home->instance++;
       home->slot++;
+    } else if (home->tier == MR_TIER_DEVICE && home->copy != MR_TIER_DEVICE) {
+      home->copy = MR_TIER_DEVICE;
     } else {
       home->tier = (mr_tier)((home->tier + 1) % MR_TIER_COUNT);
     }

@@ -274,11 +274,51 @@ static void what_fails_ends_the_run(void **state) {
   job_fini(&job);
 }
 
+/* What the host made is back before the step ends and rests in two places; weights that the client
+ * writes between two steps reach both. */
+static void what_is_written_reaches_the_copy_too(void **state) {
+  (void)state;
+  struct cuda_job job;
+  struct mr_run *run = NULL;
+  struct world_state expected;
+  job_init(&job);
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    uint32_t copies = 0;
+    cuda_job_set(seed, NULL);
+    assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
+    for (uint32_t t = 0; t < job.world.graph->tensor_count; t++) {
+      bool lasts = mr_role_is_persistent(job.world.graph->tensors[t].role);
+      copies += lasts && run->layout->homes[t].copy == MR_TIER_HOST;
+    }
+    assert_true(copies > 0);
+    world_state_init(&expected, shape);
+    expected.rated = true;
+    for (uint32_t turn = 0; turn < 2; turn++) {
+      for (uint32_t l = 0; l < shape.layers; l++) {
+        for (uint64_t i = 0; i < shape.elements; i++) {
+          expected.weights[l][i] = world_weight(l, i);
+        }
+      }
+      assert_int_equal(world_load(&job.world, run), MR_OK);
+      for (uint64_t step = 1; step <= 3; step++) {
+        mr_step_mode mode = step == 2 ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
+        assert_int_equal(world_step(&job.world, run, step, mode, NULL), MR_OK);
+        world_state_step(&expected, shape, step, mode);
+      }
+      world_compare(&job.world, run, &expected);
+    }
+    world_state_fini(&expected, shape);
+    mr_run_destroy(run);
+  }
+  job_fini(&job);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_timing_gives_the_bits_of_the_device),
       cmocka_unit_test(so_it_does_beside_updates_of_the_next_step),
       cmocka_unit_test(late_updates_are_of_their_step),
+      cmocka_unit_test(what_is_written_reaches_the_copy_too),
       cmocka_unit_test(a_wait_that_is_missing_is_seen),
       cmocka_unit_test(what_fails_ends_the_run),
   };

@@ -189,7 +189,8 @@ static void bans_hold(void **state) {
   fixture_fini(&f);
 }
 
-/* A weight that is updated on the host comes in once a step and never goes out. */
+/* A weight that is updated on the host comes in once a step and never goes out: before the step
+ * ends, so that the next begins with it on the device and on the host. */
 static void weights_only_come_in(void **state) {
   (void)state;
   struct fixture f;
@@ -202,7 +203,9 @@ static void weights_only_come_in(void **state) {
   assert_int_equal(plan->moved_bytes[MR_LINK_DEVICE_TO_HOST], 0);
   assert_true(operand(plan, 5, W0)->on_host);
   assert_false(operand(plan, 3, W0)->on_host);
-  assert_int_equal(plan->homes[W0].tier, MR_TIER_HOST);
+  assert_int_equal(plan->homes[W0].tier, MR_TIER_DEVICE);
+  assert_int_equal(plan->homes[W0].copy, MR_TIER_HOST);
+  assert_int_equal(plan->homes[W0].slot, operand(plan, 5, W0)->slot);
   mr_program_plan_destroy(plan);
   fixture_fini(&f);
 }

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Updates on a host that is apart: they and the ways there and back hide behind the device's ops,
+ * on a program with known answers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "plan/draft.h"
+#include "unit/plan_programs.h"
+
+#define PAGE       4096u
+#define SIZE       (8 * PAGE) /* of every tensor */
+#define LAYERS     6u
+#define OP_SECONDS 1e-3
+#define END        MR_NO_TENSOR
+
+#define LIST(...)  ((const mr_tensor_id[]){__VA_ARGS__, END})
+
+/* A step: forward ops w x -> y of all layers, then back from the last, for each, backward w y -> g
+ * and its update w g m. */
+struct fixture {
+  struct mr_graph *graph;
+  double *op_seconds;
+  struct mr_plan_problem problem;
+  mr_tensor_id weight[LAYERS], state[LAYERS], gradient[LAYERS], activation[LAYERS];
+  mr_op_id update[LAYERS];
+};
+
+static void fixture_init(struct fixture *f) {
+  *f = (struct fixture){0};
+  assert_int_equal(mr_graph_create(&f->graph), MR_OK);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    f->weight[i] = plan_add_tensor(f->graph, MR_PARAMETER, SIZE);
+    f->state[i] = plan_add_tensor(f->graph, MR_STATE, SIZE);
+    f->gradient[i] = plan_add_tensor(f->graph, MR_GRADIENT, SIZE);
+    f->activation[i] = plan_add_tensor(f->graph, MR_ACTIVATION, SIZE);
+  }
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    (void)plan_add_op(f->graph, LIST(f->weight[i], i > 0 ? f->activation[i - 1] : END),
+                      LIST(f->activation[i]), 0);
+  }
+  for (uint32_t i = LAYERS; i-- > 0;) {
+    (void)plan_add_op(f->graph, LIST(f->weight[i], f->activation[i]), LIST(f->gradient[i]), 0);
+    f->update[i] = plan_add_op(f->graph, LIST(f->weight[i], f->gradient[i], f->state[i]),
+                               LIST(f->weight[i], f->state[i]), 0);
+    f->graph->ops[f->update[i]].flags |= MR_OP_HOST_CAPABLE;
+  }
+  f->op_seconds = plan_op_seconds(f->graph, OP_SECONDS);
+  plan_problem_init(&f->problem, f->graph);
+  f->problem.op_seconds = f->op_seconds;
+  f->problem.search_rounds = 32;
+  f->problem.budget_bytes[MR_TIER_HOST] = UINT64_MAX;
+  f->problem.host_apart = true;
+  f->problem.host_bytes_per_second = 1e12;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    f->problem.link[l].bytes_per_second = SIZE / (2 * OP_SECONDS);
+  }
+}
+
+static void fixture_fini(struct fixture *f) {
+  free(f->op_seconds);
+  mr_graph_destroy(f->graph);
+}
+
+/* A plan for so many tensors on the device at once, checked by the verifier. */
+static struct mr_program_plan *make(struct fixture *f, uint64_t tensors) {
+  struct mr_program_plan *plan = NULL;
+  f->problem.budget_bytes[MR_TIER_DEVICE] = tensors * SIZE + PAGE; /* and the small arena */
+  assert_int_equal(mr_program_plan_make(&f->problem, &plan), MR_OK);
+  assert_true(plan->fits);
+  assert_int_equal(mr_program_plan_verify(&f->problem, plan), MR_OK);
+  return plan;
+}
+
+static void quiet(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  (void)line;
+}
+
+static bool runs_on_host(const struct mr_program_plan *plan, mr_op_id op) {
+  return plan->instructions[MR_QUEUE_COMPUTE][op].handed_over;
+}
+
+/* With room for what the device updates itself, and a gradient or two on their way, the step takes
+ * what the device computes: its updates too, and no longer. */
+static void they_hide_behind_the_backward_pass(void **state) {
+  (void)state;
+  struct fixture f;
+  for (uint64_t tensors = 14; tensors <= 17; tensors++) {
+    fixture_init(&f);
+    struct mr_program_plan *plan = make(&f, tensors);
+    uint32_t host_ops = plan->instruction_count[MR_QUEUE_HOST];
+    double device_seconds = (3 * LAYERS - host_ops) * OP_SECONDS;
+    assert_int_equal(host_ops, 3);
+    assert_true(plan->step_seconds < device_seconds + 0.05 * OP_SECONDS);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
+/* The last layers' gradients are there first, and their weights wanted last. */
+static void those_with_time_to_spare_are_the_hosts(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f);
+  struct mr_program_plan *plan = make(&f, 15);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    assert_int_equal(runs_on_host(plan, f.update[i]), i >= LAYERS / 2);
+  }
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+/* Some weight is back before the step ends; then the host's bytes rest there still, since the next
+ * update reads them. */
+static void a_home_on_the_device_has_a_copy(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f);
+  struct mr_program_plan *plan = make(&f, 15);
+  uint32_t copies = 0;
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    struct mr_home *home = &plan->homes[f.weight[i]];
+    if (home->copy == MR_TIER_DEVICE) continue;
+    copies++;
+    assert_int_equal(home->tier, MR_TIER_DEVICE);
+    assert_int_equal(home->copy, MR_TIER_HOST);
+    assert_int_equal(plan->slots[home->slot].tensor, f.weight[i]);
+    home->copy = MR_TIER_DEVICE;
+    mr_log_configure(quiet, NULL, MR_LOG_ERROR);
+    assert_int_equal(mr_program_plan_verify(&f.problem, plan), MR_CORRUPT);
+    mr_log_configure(NULL, NULL, MR_LOG_INFO);
+    home->copy = MR_TIER_HOST;
+  }
+  assert_true(copies > 0);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(they_hide_behind_the_backward_pass),
+      cmocka_unit_test(those_with_time_to_spare_are_the_hosts),
+      cmocka_unit_test(a_home_on_the_device_has_a_copy),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
