@@ -271,8 +271,8 @@ static void fill_tables(struct mr_draft *draft) {
   }
 }
 
-mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
-                        uint64_t page_bytes) {
+mr_status mr_draft_init_places(struct mr_draft *draft, const struct mr_plan_problem *problem,
+                               uint64_t page_bytes) {
   const struct mr_graph *graph = problem->program;
   *draft = (struct mr_draft){
       .problem = problem, .program = graph, .op_count = graph->op_count, .page_bytes = page_bytes};
@@ -280,34 +280,40 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
   if (status == MR_OK) {
     status = allocate(draft);
   }
-  if (status != MR_OK) {
-    goto fail;
-  }
-  for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    draft->pages[t] = mr_draft_pages_of(graph->tensors[t].bytes, page_bytes);
-  }
-  for (uint32_t k = 0; k < graph->op_count; k++) {
-    draft->pages[graph->tensor_count + k] =
-        mr_draft_pages_of(graph->ops[k].scratch_bytes, page_bytes);
-  }
-  status = mr_draft_place(draft);
   if (status == MR_OK) {
-    fill_tables(draft);
-    status = make_gaps(draft);
+    for (uint32_t t = 0; t < graph->tensor_count; t++) {
+      draft->pages[t] = mr_draft_pages_of(graph->tensors[t].bytes, page_bytes);
+    }
+    for (uint32_t k = 0; k < graph->op_count; k++) {
+      draft->pages[graph->tensor_count + k] =
+          mr_draft_pages_of(graph->ops[k].scratch_bytes, page_bytes);
+    }
+    status = mr_draft_place(draft);
   }
+  if (status != MR_OK) {
+    mr_draft_fini(draft);
+  }
+  return status;
+}
+
+mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem,
+                        uint64_t page_bytes) {
+  mr_status status = mr_draft_init_places(draft, problem, page_bytes);
+  if (status != MR_OK) {
+    return status;
+  }
+  fill_tables(draft);
+  status = make_gaps(draft);
   if (status == MR_OK) {
     status = mr_draft_pack_small(draft);
   }
   if (status != MR_OK) {
-    goto fail;
+    mr_draft_fini(draft);
+    return status;
   }
   mr_draft_set_limits(draft);
   mr_draft_reset(draft);
   return MR_OK;
-
-fail:
-  mr_draft_fini(draft);
-  return status;
 }
 
 void mr_draft_fini(struct mr_draft *draft) {

@@ -163,6 +163,11 @@ uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_dra
  * (UINT32_MAX). Counted from the tensor's first access. */
 uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id tensor);
 
+/* Which ops run on the host and which tensors they use there; no gaps. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_init_places(struct mr_draft *draft,
+                                               const struct mr_plan_problem *problem,
+                                               uint64_t page_bytes);
+
 /* Everything kept, limits from the problem's budgets. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_init(struct mr_draft *draft,
                                         const struct mr_plan_problem *problem, uint64_t page_bytes);

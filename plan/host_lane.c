@@ -6,11 +6,19 @@
 
 #define ROUNDING 1e-12 /* seconds */
 
+/* The op of the queue whose result a gap's fetch brings; MR_NO_OP: none. */
+static mr_op_id maker_in(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  mr_op_id last = (gap->earliest_fetch_op - 1) % draft->op_count;
+  bool comes = gap->fixed && !gap->dead && !gap->final && !gap->resting;
+  return comes && mr_draft_hands_over(draft, last) ? last : MR_NO_OP;
+}
+
 mr_status mr_host_lane_init(struct mr_host_lane *lane, const struct mr_draft *draft) {
   *lane = (struct mr_host_lane){.problem = draft->problem, .op_count = draft->op_count};
   lane->ops = mr_allocate(draft->op_count, sizeof *lane->ops);
   lane->before = mr_allocate(draft->op_count + 1ull, sizeof *lane->before);
-  if (lane->ops == NULL || lane->before == NULL) {
+  lane->makes = mr_allocate(draft->op_count + 1ull, sizeof *lane->makes);
+  if (lane->ops == NULL || lane->before == NULL || lane->makes == NULL) {
     return MR_NO_MEMORY;
   }
   for (uint32_t k = 0; k < draft->op_count; k++) {
@@ -19,12 +27,22 @@ mr_status mr_host_lane_init(struct mr_host_lane *lane, const struct mr_draft *dr
     }
     lane->before[k + 1] = lane->count;
   }
+  for (uint32_t i = 0; i < draft->gap_count && lane->count > 0; i++) {
+    mr_op_id maker = maker_in(draft, &draft->gaps[i]);
+    if (maker != MR_NO_OP) {
+      lane->makes[lane->before[maker] + 1]++;
+    }
+  }
+  for (uint32_t i = 0; i < lane->count; i++) {
+    lane->makes[i + 1] += lane->makes[i];
+  }
   return MR_OK;
 }
 
 void mr_host_lane_fini(struct mr_host_lane *lane) {
   free(lane->ops);
   free(lane->before);
+  free(lane->makes);
 }
 
 bool mr_host_lane_is_behind(const struct mr_host_lane *lane) {
@@ -45,6 +63,12 @@ void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due) {
 bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op) {
   uint64_t laps = op / lane->op_count;
   return lane->ended >= laps * lane->count + lane->before[op % lane->op_count + 1];
+}
+
+uint64_t mr_host_lane_made(const struct mr_host_lane *lane) {
+  uint64_t laps = lane->count > 0 ? lane->ended / lane->count : 0;
+  uint64_t rest = lane->count > 0 ? lane->ended % lane->count : 0;
+  return laps * lane->makes[lane->count] + lane->makes[rest];
 }
 
 void mr_host_lane_pass(struct mr_host_lane *lane, double seconds) {

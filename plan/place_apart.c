@@ -188,7 +188,7 @@ static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, 
   struct mr_draft draft;
   problem.on_host = trial->on_host;
   mr_status status =
-      mr_draft_init(&draft, &problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES);
+      mr_draft_init_places(&draft, &problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES);
   if (status == MR_OK) {
     memcpy(ops, draft.runs_on_host, draft.op_count * sizeof *ops);
     mr_draft_fini(&draft);

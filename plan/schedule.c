@@ -46,6 +46,7 @@ struct sweep {
   struct fetch_lane fetch[2];
   struct evict_lane evict[2];
   struct mr_host_lane host;
+  uint64_t made_fetches;  /* begun, of what the host makes */
   uint32_t *opens;        /* gaps by the op that opens them */
   uint32_t *first_opens;  /* op_count + 1 */
   uint64_t *opened_at;    /* for each gap: the unrolled op that opened it last */
@@ -296,12 +297,14 @@ static void finish_op(struct sweep *sweep) {
   sweep->running = false;
 }
 
-/* Whether the ops on the host inside a gap have run, of which its fetch brings the results. */
-static bool is_made(const struct sweep *sweep, const struct mr_draft_gap *gap, uint64_t needed_at) {
+/* Of a fetch that brings what an op on the host makes in this sweep: that op, unrolled; UINT64_MAX:
+ * none does. */
+static uint64_t maker_of(const struct sweep *sweep, const struct mr_draft_gap *gap,
+                         uint64_t needed_at) {
   uint32_t last = gap->earliest_fetch_op - 1;
   uint32_t ago = gap->before_op - last;
   bool on_host = sweep->host.count > 0 && mr_draft_hands_over(sweep->draft, last % sweep->n);
-  return !on_host || needed_at < ago || mr_host_lane_has_run(&sweep->host, needed_at - ago);
+  return on_host && needed_at >= ago ? needed_at - ago : UINT64_MAX;
 }
 
 /* Whether pages could be claimed for a fetch from `from` on; *fetch_out: its op, unrolled. */
@@ -359,6 +362,9 @@ static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *
   uint32_t next = (uint32_t)(lane->head % lane->count);
   uint32_t lap = (uint32_t)(lane->head / lane->count);
   uint32_t seen = 0;
+  /* The host makes last what is wanted first: what it has made may lie behind what it has not. */
+  bool more_made =
+      lane == &sweep->fetch[0] && mr_host_lane_made(&sweep->host) > sweep->made_fetches;
   for (uint64_t u = lane->head; u < lane->head + lane->count && seen < FETCH_WINDOW; u++) {
     uint32_t item = next;
     uint32_t turn = lap;
@@ -369,8 +375,10 @@ static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *
     uint32_t k = sweep->draft->gaps[gap].before_op % sweep->n;
     uint64_t needed_at = (uint64_t)turn * sweep->n + k;
     if (needed_at > sweep->op + 1 && turn * clock[sweep->n] + clock[k] > horizon) break;
-    if (!is_made(sweep, &sweep->draft->gaps[gap], needed_at)) continue;
-    seen++;
+    uint64_t maker = maker_of(sweep, &sweep->draft->gaps[gap], needed_at);
+    bool made = maker == UINT64_MAX || mr_host_lane_has_run(&sweep->host, maker);
+    seen += made || !more_made;
+    if (!made) continue;
     grant_out->item = u;
     if (may_fetch(sweep, gap, needed_at, &grant_out->fetch_op)) {
       return WISH_GRANTED;
@@ -392,6 +400,9 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
   }
   uint32_t item = (uint32_t)(grant.item % lane->count);
   uint32_t gap = lane->gaps[item];
+  const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
+  uint64_t needed_at = grant.item / lane->count * sweep->n + g->before_op % sweep->n;
+  sweep->made_fetches += maker_of(sweep, g, needed_at) != UINT64_MAX;
   mr_draft_set_fetch(sweep->draft, gap, grant.fetch_op);
   sweep->open[gap] = false;
   lane->started_laps[item] = (uint32_t)(grant.item / lane->count) + 1;

@@ -153,7 +153,7 @@ static mr_status try_prices(struct search *search) {
  * Choices by the prices of the linear program that bounds the step: it sees the whole step at once,
  * where sweeps tell what bound the last choice. Steps that links bind get up to a fifth faster.
  * Sweeps do not tell small gains from none, so that only large ones count; where ops are to run on
- * the host and nothing goes to NVMe it gains nothing.
+ * the host it gains next to nothing.
  */
 static mr_status try_guide(struct search *search) {
   static const struct {
@@ -165,10 +165,7 @@ static mr_status try_guide(struct search *search) {
   struct mr_draft *draft = search->draft;
   struct trial trial = search->best_trial;
   double before = search->best_seconds;
-  const double *seconds = search->best.link_seconds;
-  bool any_nvme = seconds[MR_LINK_NVME_READ] + seconds[MR_LINK_NVME_WRITE] > 0;
-  if (before < LINK_BOUND * search->compute_seconds ||
-      (draft->problem->on_host != NULL && !any_nvme)) {
+  if (before < LINK_BOUND * search->compute_seconds || draft->problem->on_host != NULL) {
     return MR_OK;
   }
   search->best_seconds = before * (1 - GUIDE_GAIN);
