@@ -365,7 +365,7 @@ int32_t cublasLtMatmul(void *handle, void *operation, const void *alpha, const v
   const struct layout *const layouts[4] = {a_layout, b_layout, c_layout, d_layout};
   struct product product;
   if (handle == NULL || alpha == NULL || beta == NULL || !describe(operation, layouts, &product) ||
-      (workspace == NULL && workspace_bytes != 0) || (uintptr_t)workspace % 16 != 0) {
+      (workspace == NULL && workspace_bytes != 0) || (uintptr_t)workspace % 256 != 0) {
     return FAKE_LT_INVALID_VALUE;
   }
   product.a_data = a;

@@ -16,9 +16,11 @@
 #define GUARD_BYTES 256u
 #define GUARD       0xff
 
+/* Scratch begins at a multiple of 64 bytes, and of no more. */
 static unsigned char *take_guarded(uint64_t bytes) {
-  unsigned char *data = trial_memory.take((bytes + GUARD_BYTES + 63) / 64 * 64);
+  unsigned char *data = trial_memory.take((bytes + GUARD_BYTES + 127) / 64 * 64);
   assert_non_null(data);
+  data += 64;
   memset(data, GUARD, bytes + GUARD_BYTES);
   return data;
 }
@@ -27,7 +29,7 @@ static void give_guarded(unsigned char *data, uint64_t bytes) {
   for (uint64_t i = 0; i < GUARD_BYTES; i++) {
     assert_int_equal(data[bytes + i], GUARD);
   }
-  trial_memory.give(data);
+  trial_memory.give(data - 64);
 }
 
 static mr_status embed(struct mr_team *team, const struct kernel_embed *op) {

@@ -68,7 +68,7 @@ bool cuda_table_open(void) {
     return false;
   }
   if (cuda_image(&image_bytes) == NULL && getenv("MEMRUN_CUDA_KERNELS") == NULL) {
-    printf("skipped: this build has no CUDA kernels\n");
+    device_is_missing("this build has no CUDA kernels");
     return false;
   }
   assert_int_equal(cuda_kernels_open(), MR_OK);

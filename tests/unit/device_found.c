@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <memrun/memrun.h>
@@ -22,9 +23,17 @@ bool device_found(void) {
   char why[256];
   mr_status status = mr_cuda_available(why, sizeof why);
   if (status != MR_OK) {
-    printf("skipped: %s\n", why);
+    device_is_missing(why);
   }
   return status == MR_OK;
+}
+
+void device_is_missing(const char *why) {
+  bool required = getenv("MEMRUN_REQUIRE_DEVICE") != NULL;
+  printf("%s: %s\n", required ? "failed" : "skipped", why);
+  if (required) {
+    exit(EXIT_FAILURE);
+  }
 }
 
 uint64_t device_used_bytes(void) {

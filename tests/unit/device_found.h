@@ -14,6 +14,9 @@
 /* False, and why on standard output, where there is no device that can be used. */
 bool device_found(void);
 
+/* Says that the test skips; where MEMRUN_REQUIRE_DEVICE is set it fails instead. */
+void device_is_missing(const char *why);
+
 /* Bytes of the device's memory that anybody has, contexts included. */
 uint64_t device_used_bytes(void);
 

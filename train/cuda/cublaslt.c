@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Products of different shapes; a GPT has about twenty. */
+/* Products of different shapes; a GPT has about twenty. Of more the oldest is prepared anew. */
 #define MOST_PREPARED 256u
+
+#define NOT_SUPPORTED 15 /* CUBLAS_STATUS_NOT_SUPPORTED */
 
 /* All that decides how a product is carried out. */
 struct shape {
@@ -28,7 +30,7 @@ struct cublaslt {
 #undef DECLARE
   void *handle; /* made at the first product, on a thread that has the device's context */
   struct prepared prepared[MOST_PREPARED];
-  uint32_t prepared_count;
+  uint64_t prepared_count; /* in all; the next takes the place of the oldest */
 };
 
 static mr_status find_functions(struct cublaslt *lt, void *library, const char *file) {
@@ -97,7 +99,7 @@ void cublaslt_close(struct cublaslt *lt) {
   if (lt == NULL) {
     return;
   }
-  for (uint32_t i = 0; i < lt->prepared_count; i++) {
+  for (uint32_t i = 0; i < MOST_PREPARED; i++) {
     release(lt, &lt->prepared[i]);
   }
   if (lt->handle != NULL) (void)lt->destroy(lt->handle);
@@ -191,6 +193,9 @@ static cublaslt_result ask(struct cublaslt *lt, struct prepared *p, void *prefer
                            &answer, &found);
   }
   p->algorithm = answer.algorithm;
+  if (result == 0 && found == 0) {
+    return NOT_SUPPORTED;
+  }
   return result != 0 ? result : answer.state;
 }
 
@@ -222,7 +227,9 @@ static struct shape shape_of(const struct cuda_product *product) {
                    : product->a_transposed ? product->rows
                                            : product->inner;
   shape.out_stride = product->out_stride != 0 ? product->out_stride : product->columns;
-  shape.workspace_bytes = product->workspace_bytes;
+  shape.workspace_bytes = product->workspace_bytes < CUDA_WORKSPACE_SLACK_BYTES
+                              ? 0
+                              : product->workspace_bytes - CUDA_WORKSPACE_SLACK_BYTES;
   shape.type = product->type;
   shape.a_transposed = product->a_transposed;
   shape.b_transposed = product->b_transposed;
@@ -234,26 +241,30 @@ static struct shape shape_of(const struct cuda_product *product) {
 /* The product of that shape, prepared now where it is new. */
 static mr_status find_prepared(struct cublaslt *lt, const struct shape *shape,
                                struct prepared **prepared_out) {
-  for (uint32_t i = 0; i < lt->prepared_count; i++) {
+  for (uint64_t i = 0; i < lt->prepared_count && i < MOST_PREPARED; i++) {
     if (memcmp(&lt->prepared[i].shape, shape, sizeof *shape) == 0) {
       *prepared_out = &lt->prepared[i];
       return MR_OK;
     }
   }
-  if (lt->prepared_count == MOST_PREPARED) {
-    mr_log(MR_LOG_ERROR, "a run has matrix products of more than %u shapes", MOST_PREPARED);
-    return MR_UNSUPPORTED;
-  }
-  struct prepared *p = &lt->prepared[lt->prepared_count];
+  struct prepared *p = &lt->prepared[lt->prepared_count % MOST_PREPARED];
+  release(lt, p);
   *p = (struct prepared){.shape = *shape};
   mr_status status = prepare(lt, p);
   if (status != MR_OK) {
     release(lt, p);
+    *p = (struct prepared){0};
     return status;
   }
   lt->prepared_count++;
   *prepared_out = p;
   return MR_OK;
+}
+
+/* Of what it is lent cuBLASLt has the part that begins where it wants a workspace to begin. */
+static void *aligned_workspace(const struct cuda_product *product) {
+  uint64_t over = (uintptr_t)product->workspace % CUBLASLT_WORKSPACE_ALIGNMENT;
+  return (char *)product->workspace + (over == 0 ? 0 : CUBLASLT_WORKSPACE_ALIGNMENT - over);
 }
 
 mr_status cublaslt_multiply(struct cublaslt *lt, const struct cuda_product *product, void *stream) {
@@ -280,7 +291,7 @@ mr_status cublaslt_multiply(struct cublaslt *lt, const struct cuda_product *prod
   if (result == 0) {
     result = lt->multiply(lt->handle, p->operation, &alpha, product->b, p->b, product->a, p->a,
                           &beta, added, p->out, product->out, p->out, &p->algorithm,
-                          product->workspace, product->workspace_bytes, stream);
+                          aligned_workspace(product), shape.workspace_bytes, stream);
   }
   return result == 0 ? MR_OK : failed(result, "a launch", &shape);
 }

@@ -50,6 +50,9 @@ enum {
   CUBLASLT_REDUCTION_COMPUTE_TYPE = 2,
 };
 
+/* Where a workspace begins: a multiple of so many bytes. */
+#define CUBLASLT_WORKSPACE_ALIGNMENT 256u
+
 /* The functions: field, exported name, parameters. Handles are opaque pointers. */
 #define CUBLASLT_FUNCTIONS(X)                                                                      \
   X(create, cublasLtCreate, (void **handle))                                                       \

@@ -67,7 +67,9 @@ struct cuda_queue {
   void *context;
 };
 
-/* Scratch: 64-byte aligned, as large as the matching function says. */
+/* Scratch: 64-byte aligned, as large as the matching function says. The library wants a workspace
+ * that begins at a multiple of 256 bytes, so it is lent so much more. */
+#define CUDA_WORKSPACE_SLACK_BYTES 192u
 uint64_t cuda_product_workspace_bytes(uint64_t rows, uint64_t columns);
 
 mr_status cuda_op_embed(const struct cuda_queue *queue, enum cuda_type type,

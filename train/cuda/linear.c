@@ -7,7 +7,7 @@
 #define MOST_WORKSPACE_BYTES (32ull << 20)
 
 uint64_t cuda_product_workspace_bytes(uint64_t rows, uint64_t columns) {
-  uint64_t bytes = 4 * rows * columns * sizeof(float);
+  uint64_t bytes = 4 * rows * columns * sizeof(float) + CUDA_WORKSPACE_SLACK_BYTES;
   return bytes < MOST_WORKSPACE_BYTES ? bytes : MOST_WORKSPACE_BYTES;
 }
 
