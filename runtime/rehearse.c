@@ -174,7 +174,8 @@ static mr_status call_op(const struct rehearsal *rehearsal, mr_op_id id) {
       .scratch = scratch_bytes == 0 ? NULL : end - scratch_bytes,
       .team = rehearsal->team,
       .mode = MR_STEP_TRAIN,
-      .stream = rehearsal->stream == NULL ? NULL : device_ops->streams->handle(rehearsal->stream)};
+      .stream = rehearsal->stream == NULL ? NULL : device_ops->streams->handle(rehearsal->stream),
+      .name = op->name};
   return op->run[device_ops->backend](&call);
 }
 

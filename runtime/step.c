@@ -52,6 +52,7 @@ struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id) {
       .scratch = operands[op->input_count + op->output_count],
       .team = run->team,
       .mode = atomic_load(&run->round) == MR_ROUND_EVALUATE ? MR_STEP_EVALUATE : MR_STEP_TRAIN,
+      .name = op->name,
   };
 }
 

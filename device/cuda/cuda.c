@@ -306,8 +306,16 @@ static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
 
 static bool cuda_settle(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
-  return !device->hangs && cuda->context_set(cuda->context) == MR_CU_SUCCESS &&
-         cuda->context_synchronize() == MR_CU_SUCCESS;
+  if (device->hangs) {
+    return false;
+  }
+  mr_cu_result result = cuda->context_set(cuda->context);
+  mr_cuda_told(cuda, result, "cuCtxSetCurrent");
+  if (result == MR_CU_SUCCESS) {
+    result = cuda->context_synchronize();
+    mr_cuda_told(cuda, result, "cuCtxSynchronize");
+  }
+  return result == MR_CU_SUCCESS;
 }
 
 const struct mr_device_ops mr_device_cuda = {

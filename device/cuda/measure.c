@@ -55,13 +55,13 @@ static void bench_fini(struct bench *bench) {
   for (uint32_t i = 0; i < 2; i++) {
     mr_memory_unmap(&bench->pageable[i]);
     if (bench->streams[i] != NULL) {
-      (void)cuda->stream_destroy(bench->streams[i]);
+      mr_cuda_told(cuda, cuda->stream_destroy(bench->streams[i]), "cuStreamDestroy");
     }
     if (bench->pinned[i] != NULL) {
-      (void)cuda->host_free(bench->pinned[i]);
+      mr_cuda_told(cuda, cuda->host_free(bench->pinned[i]), "cuMemFreeHost");
     }
     if (bench->device[i] != 0) {
-      (void)cuda->memory_free(bench->device[i]);
+      mr_cuda_told(cuda, cuda->memory_free(bench->device[i]), "cuMemFree");
     }
   }
   mr_cuda_close(&bench->cuda);

@@ -132,13 +132,13 @@ mr_status mr_cuda_module_function(struct mr_cuda_module *module, const char *nam
   return MR_OK;
 }
 
-static mr_status allow_shared(struct mr_cuda_function *function, uint32_t bytes) {
+static mr_status allow_shared(struct mr_cuda_function *function, uint32_t bytes, const char *op) {
   struct mr_cuda *cuda = &function->module->cuda;
   mr_cu_result result =
       cuda->function_set(function->handle, MR_CU_FUNCTION_MAX_DYNAMIC_SHARED, (int)bytes);
   if (result != MR_CU_SUCCESS) {
     return mr_cuda_failed(cuda, result, "cuFuncSetAttribute",
-                          "kernel %s, %u bytes of shared memory", function->name, bytes);
+                          "op %s, kernel %s, %u bytes of shared memory", op, function->name, bytes);
   }
   function->shared_bytes = bytes;
   return MR_OK;
@@ -146,8 +146,9 @@ static mr_status allow_shared(struct mr_cuda_function *function, uint32_t bytes)
 
 mr_status mr_cuda_function_launch(struct mr_cuda_function *function, const struct mr_op_call *call,
                                   const struct mr_cuda_launch *launch, const void *arguments) {
+  const char *op = call->name == NULL ? "of none" : call->name;
   if (launch->shared_bytes > function->shared_bytes) {
-    mr_status status = allow_shared(function, launch->shared_bytes);
+    mr_status status = allow_shared(function, launch->shared_bytes, op);
     if (status != MR_OK) {
       return status;
     }
@@ -162,8 +163,8 @@ mr_status mr_cuda_function_launch(struct mr_cuda_function *function, const struc
   if (result != MR_CU_SUCCESS) {
     return mr_cuda_failed(
         cuda, result, "cuLaunchKernel",
-        "kernel %s, %u x %u x %u blocks of %u x %u x %u threads, %u bytes of shared memory",
-        function->name, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+        "op %s, kernel %s, %u x %u x %u blocks of %u x %u x %u threads, %u bytes of shared memory",
+        op, function->name, grid[0], grid[1], grid[2], block[0], block[1], block[2],
         launch->shared_bytes);
   }
   return MR_OK;

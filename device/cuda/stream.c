@@ -18,20 +18,19 @@ struct mr_stream {
   uint32_t mark_count;
 };
 
-/* After a fault of the device these fail as well, and the fault has been told. */
 static void give_back(struct mr_stream *stream) {
   struct mr_cuda *cuda = &stream->device->cuda;
-  (void)cuda->context_set(cuda->context);
+  mr_cuda_told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
   for (uint32_t i = 0; stream->marks != NULL && i < stream->mark_count; i++) {
     if (stream->marks[i].begin != NULL) {
-      (void)cuda->event_destroy(stream->marks[i].begin);
+      mr_cuda_told(cuda, cuda->event_destroy(stream->marks[i].begin), "cuEventDestroy");
     }
     if (stream->marks[i].end != NULL) {
-      (void)cuda->event_destroy(stream->marks[i].end);
+      mr_cuda_told(cuda, cuda->event_destroy(stream->marks[i].end), "cuEventDestroy");
     }
   }
   if (stream->handle != NULL) {
-    (void)cuda->stream_destroy(stream->handle);
+    mr_cuda_told(cuda, cuda->stream_destroy(stream->handle), "cuStreamDestroy");
   }
 }
 

@@ -110,6 +110,7 @@ struct mr_op_call {
   struct mr_team *team;
   mr_step_mode mode;
   void *stream;
+  const char *name; /* the op's, for messages */
 };
 
 /* Runs the op. A status other than MR_OK ends the run with that status; the callback logs the

@@ -160,6 +160,18 @@ class Cuda(harness.Case):
         rest = run(*train, harness.scratch / "ckpt", "--resume", harness.scratch / "ckpt")
         self.assertEqual(self.losses(rest), whole[2:])
 
+    def test_a_launch_that_fails_names_the_op(self):
+        """In the second step: one line with the call, the op, its kernel and the sizes."""
+        if cuda_device.REAL:
+            self.skipTest("nothing makes the driver fail")
+        first, second = (self.calls(steps)["cuLaunchKernel"] for steps in (1, 2))
+        broken = run("train", *MODEL, "--steps", "2",
+                     MEMRUN_FAKE_FAIL="cuLaunchKernel:%d:701" % ((first + second) // 2))
+        self.assert_status(broken, harness.IO)
+        self.assertRegex(broken.err, r"cuLaunchKernel for op [a-z_0-9.]+[.][a-z]+, kernel cuda_\w+"
+                         r", \d+ x \d+ x \d+ blocks of \d+ x \d+ x \d+ threads")
+        self.assertEqual(len(broken.err.splitlines()), 1)
+
     def test_a_kernel_that_hangs_leaves_the_checkpoint(self):
         """A kernel of the third step never ends: the process does, and is resumed."""
         if cuda_device.REAL:

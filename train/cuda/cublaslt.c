@@ -28,7 +28,8 @@ struct cublaslt {
 #define DECLARE(field, name, parameters) cublaslt_result(*field) parameters;
   CUBLASLT_FUNCTIONS(DECLARE)
 #undef DECLARE
-  void *handle; /* made at the first product, on a thread that has the device's context */
+  const char *op; /* whose product is carried out */
+  void *handle;   /* made at the first product, on a thread that has the device's context */
   struct prepared prepared[MOST_PREPARED];
   uint64_t prepared_count; /* in all; the next takes the place of the oldest */
 };
@@ -106,10 +107,12 @@ void cublaslt_close(struct cublaslt *lt) {
   free(lt);
 }
 
-static mr_status failed(cublaslt_result result, const char *call, const struct shape *shape) {
-  mr_log(MR_LOG_ERROR, "cuBLASLt: %s of a product of %llu x %llu by %llu failed with status %d",
-         call, (unsigned long long)shape->rows, (unsigned long long)shape->columns,
-         (unsigned long long)shape->inner, (int)result);
+static mr_status failed(const struct cublaslt *lt, cublaslt_result result, const char *call,
+                        const struct shape *shape) {
+  mr_log(MR_LOG_ERROR,
+         "cuBLASLt: op %s: %s of a product of %llu x %llu by %llu failed with status %d",
+         lt->op == NULL ? "of none" : lt->op, call, (unsigned long long)shape->rows,
+         (unsigned long long)shape->columns, (unsigned long long)shape->inner, (int)result);
   return result == 3 /* CUBLAS_STATUS_ALLOC_FAILED */ ? MR_NO_MEMORY : MR_IO;
 }
 
@@ -214,7 +217,7 @@ static mr_status prepare(struct cublaslt *lt, struct prepared *p) {
     result = ask(lt, p, preference);
   }
   if (preference != NULL) (void)lt->preference_destroy(preference);
-  return result == 0 ? MR_OK : failed(result, call, &p->shape);
+  return result == 0 ? MR_OK : failed(lt, result, call, &p->shape);
 }
 
 static struct shape shape_of(const struct cuda_product *product) {
@@ -267,13 +270,15 @@ static void *aligned_workspace(const struct cuda_product *product) {
   return (char *)product->workspace + (over == 0 ? 0 : CUBLASLT_WORKSPACE_ALIGNMENT - over);
 }
 
-mr_status cublaslt_multiply(struct cublaslt *lt, const struct cuda_product *product, void *stream) {
+mr_status cublaslt_multiply(struct cublaslt *lt, const struct cuda_product *product,
+                            const struct mr_op_call *call) {
   struct shape shape = shape_of(product);
+  lt->op = call->name;
   if (lt->handle == NULL) {
     cublaslt_result created = lt->create(&lt->handle);
     if (created != 0) {
       lt->handle = NULL;
-      return failed(created, "the handle", &shape);
+      return failed(lt, created, "the handle", &shape);
     }
   }
   struct prepared *p = NULL;
@@ -291,7 +296,7 @@ mr_status cublaslt_multiply(struct cublaslt *lt, const struct cuda_product *prod
   if (result == 0) {
     result = lt->multiply(lt->handle, p->operation, &alpha, product->b, p->b, product->a, p->a,
                           &beta, added, p->out, product->out, p->out, &p->algorithm,
-                          aligned_workspace(product), shape.workspace_bytes, stream);
+                          aligned_workspace(product), shape.workspace_bytes, call->stream);
   }
-  return result == 0 ? MR_OK : failed(result, "a launch", &shape);
+  return result == 0 ? MR_OK : failed(lt, result, "a launch", &shape);
 }

@@ -84,8 +84,10 @@ struct cublaslt;
 MR_CHECK_RESULT mr_status cublaslt_open(struct cublaslt **cublaslt_out);
 void cublaslt_close(struct cublaslt *cublaslt);
 
-/* Enqueues the product. One thread at a time, whose context is the device's. */
+/* Enqueues a product of an op on its stream. One thread at a time, whose context is the device's.
+ */
 MR_CHECK_RESULT mr_status cublaslt_multiply(struct cublaslt *cublaslt,
-                                            const struct cuda_product *product, void *stream);
+                                            const struct cuda_product *product,
+                                            const struct mr_op_call *call);
 
 #endif

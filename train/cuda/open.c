@@ -108,7 +108,7 @@ static mr_status launch(void *context, const struct cuda_launch *launch) {
 
 static mr_status multiply(void *context, const struct cuda_product *product) {
   const struct mr_op_call *call = context;
-  return cublaslt_multiply(products, product, call->stream);
+  return cublaslt_multiply(products, product, call);
 }
 
 struct cuda_queue cuda_call_queue(const struct mr_op_call *call) {
