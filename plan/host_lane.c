@@ -6,8 +6,7 @@
 
 #define ROUNDING 1e-12 /* seconds */
 
-/* The op of the queue whose result a gap's fetch brings; MR_NO_OP: none. */
-static mr_op_id maker_in(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+mr_op_id mr_host_lane_maker(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
   mr_op_id last = (gap->earliest_fetch_op - 1) % draft->op_count;
   bool comes = gap->fixed && !gap->dead && !gap->final && !gap->resting;
   return comes && mr_draft_hands_over(draft, last) ? last : MR_NO_OP;
@@ -28,7 +27,7 @@ mr_status mr_host_lane_init(struct mr_host_lane *lane, const struct mr_draft *dr
     lane->before[k + 1] = lane->count;
   }
   for (uint32_t i = 0; i < draft->gap_count && lane->count > 0; i++) {
-    mr_op_id maker = maker_in(draft, &draft->gaps[i]);
+    mr_op_id maker = mr_host_lane_maker(draft, &draft->gaps[i]);
     if (maker != MR_NO_OP) {
       lane->makes[lane->before[maker] + 1]++;
     }

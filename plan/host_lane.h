@@ -33,6 +33,9 @@ bool mr_host_lane_is_behind(const struct mr_host_lane *lane);
 /* Starts the next op where that can be: due has for each op the moves out that it waits for. */
 void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due);
 
+/* The op of the queue whose result a gap's fetch brings; MR_NO_OP: none. */
+mr_op_id mr_host_lane_maker(const struct mr_draft *draft, const struct mr_draft_gap *gap);
+
 /* Whether the ops of the queue up to an op, unrolled, have all run. */
 bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op);
 

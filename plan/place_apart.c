@@ -84,6 +84,11 @@ static void want_op(const struct mr_graph *graph, struct mr_trial *trial, mr_op_
   }
 }
 
+/* Ops from one to another, round the end of the step. */
+static uint32_t ops_between(const struct mr_graph *graph, mr_op_id from, mr_op_id to) {
+  return to - from + (to < from ? graph->op_count : 0);
+}
+
 /* Ops from the last that makes what an update reads to the update. What updates make counts for
  * none. */
 static uint32_t ops_since_ready(const struct shares *s, mr_op_id update) {
@@ -94,7 +99,7 @@ static uint32_t ops_since_ready(const struct shares *s, mr_op_id update) {
     mr_tensor_id t = graph->ops[update].inputs[i];
     for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
       mr_op_id maker = liveness->accesses[a].op;
-      uint32_t ago = update - maker + (maker > update ? graph->op_count : 0);
+      uint32_t ago = ops_between(graph, maker, update);
       bool makes = liveness->accesses[a].writes && !is_update(graph, maker);
       least = makes && ago < least ? ago : least;
     }
@@ -111,7 +116,7 @@ static uint32_t ops_to_use(const struct shares *s, mr_op_id update) {
     mr_tensor_id t = graph->ops[update].outputs[i];
     for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
       mr_op_id use = liveness->accesses[a].op;
-      uint32_t ahead = use - update + (use < update ? graph->op_count : 0);
+      uint32_t ahead = ops_between(graph, update, use);
       least = !is_update(graph, use) && ahead < least ? ahead : least;
     }
   }

@@ -301,9 +301,8 @@ static void finish_op(struct sweep *sweep) {
  * none does. */
 static uint64_t maker_of(const struct sweep *sweep, const struct mr_draft_gap *gap,
                          uint64_t needed_at) {
-  uint32_t last = gap->earliest_fetch_op - 1;
-  uint32_t ago = gap->before_op - last;
-  bool on_host = sweep->host.count > 0 && mr_draft_hands_over(sweep->draft, last % sweep->n);
+  uint32_t ago = gap->before_op - (gap->earliest_fetch_op - 1);
+  bool on_host = sweep->host.count > 0 && mr_host_lane_maker(sweep->draft, gap) != MR_NO_OP;
   return on_host && needed_at >= ago ? needed_at - ago : UINT64_MAX;
 }
 
