@@ -208,3 +208,15 @@ void plan_problem_init(struct mr_plan_problem *problem, const struct mr_graph *g
     problem->link[l] = (struct mr_link_rate){1e6, 1e-6};
   }
 }
+
+struct mr_program_plan *plan_make_proven(const struct mr_plan_problem *problem) {
+  struct mr_program_plan *plan = NULL;
+  MR_ASSERT(mr_program_plan_make(problem, &plan) == MR_OK);
+  if (plan->fits) {
+    double bound_seconds = 0;
+    MR_ASSERT(mr_program_plan_verify(problem, plan) == MR_OK);
+    MR_ASSERT(mr_program_plan_bound(problem, &bound_seconds) == MR_OK);
+    MR_ASSERT(plan->step_seconds >= bound_seconds * (1 - 1e-9));
+  }
+  return plan;
+}

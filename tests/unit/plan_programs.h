@@ -24,6 +24,9 @@ struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64
 /* Pages of 4 KiB, no budgets, links of 1 MB/s and 1 us; op_seconds are left to be set. */
 void plan_problem_init(struct mr_plan_problem *problem, const struct mr_graph *graph);
 
+/* The problem's plan, which the verifier has passed and no bound is above where it fits. */
+struct mr_program_plan *plan_make_proven(const struct mr_plan_problem *problem);
+
 /* The same time for every op; the caller frees it. */
 double *plan_op_seconds(const struct mr_graph *graph, double seconds);
 
