@@ -115,18 +115,19 @@ static void close_both(struct copies *copies) {
 }
 
 static void enqueue_ours(struct ours *ours, int lane, uint32_t piece) {
+  const struct mr_work work = {"a", "piece", PIECE_BYTES};
   const struct mr_stream_ops *streams = mr_device_cuda.streams;
   struct mr_stream *stream = ours->streams[lane];
   uint64_t at = piece * PIECE_BYTES;
   char *host = (char *)ours->host[lane].data + at;
   char *device = (char *)mr_device_cuda.range_address(ours->device, (uint32_t)lane) + at;
-  expect(streams->begin(stream, piece, "a piece"));
+  expect(streams->begin(stream, piece, &work));
   if (lane == LANE_OUT) {
-    expect(streams->copy_out(stream, host, device, PIECE_BYTES, "a piece"));
+    expect(streams->copy_out(stream, host, device, PIECE_BYTES));
   } else {
-    expect(streams->copy_in(stream, device, host, PIECE_BYTES, "a piece"));
+    expect(streams->copy_in(stream, device, host, PIECE_BYTES));
   }
-  expect(streams->end(stream, piece, "a piece"));
+  expect(streams->end(stream));
 }
 
 static void enqueue_plain(struct plain *plain, int lane, uint32_t piece) {
@@ -146,7 +147,7 @@ static void enqueue_plain(struct plain *plain, int lane, uint32_t piece) {
 static void finish_ours(struct copies *copies, int lane) {
   double seconds = 0;
   for (uint32_t piece = 0; piece < copies->pieces; piece++) {
-    expect(mr_device_cuda.streams->wait(copies->ours.streams[lane], piece, "a piece", &seconds));
+    expect(mr_device_cuda.streams->wait(copies->ours.streams[lane], piece, &seconds));
   }
 }
 

@@ -178,7 +178,7 @@ static void print_job(const struct job *job, const char *filter) {
       }
     }
   }
-  trainer_destroy(trainer);
+  MR_ASSERT(trainer_destroy(trainer, MR_OK) == MR_OK);
 }
 
 int main(int argc, char **argv) {

@@ -63,8 +63,7 @@ static mr_status measure(const struct trainer_options *options, struct phases *p
   }
   mr_run_destroy(run);
   mr_plan_destroy(plan);
-  trainer_destroy(trainer);
-  return status;
+  return trainer_destroy(trainer, status);
 }
 
 int main(int argc, char **argv) {

@@ -95,31 +95,36 @@ struct mr_device_config {
   bool in_pieces; /* small pages are pieces of huge ones: transfers are faster, moves slower */
 };
 
-/* Work that runs later, in order. What a call that fails was for is told by `what`. */
+/* What a piece of work is, for messages: "op h0.attn, 12582912 bytes". The words are borrowed for as
+ * long as the work may fail. */
+struct mr_work {
+  const char *kind; /* "op", "tensor" */
+  const char *name;
+  uint64_t bytes; /* that it moves, or reads and writes */
+};
+
+/* Work that runs later, in order. A call that fails says what it was for. */
 struct mr_stream_ops {
   /* The stream has `mark_count` marks. MR_NO_MEMORY; MR_IO: the driver's refusal. */
   mr_status (*create)(struct mr_device *device, uint32_t mark_count, struct mr_stream **stream_out);
   void (*destroy)(struct mr_stream *stream);
   /* What struct mr_op_call carries. */
   void *(*handle)(const struct mr_stream *stream);
-  /* Opens a mark, and closes it behind what was enqueued since. */
-  mr_status (*begin)(struct mr_stream *stream, uint32_t mark, const char *what);
-  mr_status (*end)(struct mr_stream *stream, uint32_t mark, const char *what);
-  /* Later work waits until the other stream's mark is over. */
+  /* Opens a mark for a piece of work, and closes the one that was opened last. */
+  mr_status (*begin)(struct mr_stream *stream, uint32_t mark, const struct mr_work *work);
+  mr_status (*end)(struct mr_stream *stream);
+  /* What comes next, which is `work`, waits until the other stream's mark is over. */
   mr_status (*follow)(struct mr_stream *stream, const struct mr_stream *other, uint32_t mark,
-                      const char *what);
-  /* From device memory to memory that is pinned, and back. */
-  mr_status (*copy_out)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes,
-                        const char *what);
-  mr_status (*copy_in)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes,
-                       const char *what);
-  /* Fills device memory with zeros. */
-  mr_status (*clear)(struct mr_stream *stream, void *to, uint64_t bytes, const char *what);
+                      const struct mr_work *work);
+  /* In an open mark: from device memory to memory that is pinned, and back. */
+  mr_status (*copy_out)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes);
+  mr_status (*copy_in)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes);
+  /* In an open mark: fills device memory with zeros. */
+  mr_status (*clear)(struct mr_stream *stream, void *to, uint64_t bytes);
   /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end. */
-  mr_status (*wait)(struct mr_stream *stream, uint32_t mark, const char *what, double *seconds_out);
+  mr_status (*wait)(struct mr_stream *stream, uint32_t mark, double *seconds_out);
   /* The same, but no longer than the device's time limit: MR_TIMEOUT, and the device hangs. */
-  mr_status (*wait_in_time)(struct mr_stream *stream, uint32_t mark, const char *what,
-                            double *seconds_out);
+  mr_status (*wait_in_time)(struct mr_stream *stream, uint32_t mark, double *seconds_out);
   /* Whether the work of a mark that was opened has begun. Any thread; false where that cannot be
    * told. */
   bool (*has_begun)(struct mr_stream *stream, uint32_t mark);
@@ -174,6 +179,8 @@ struct mr_device_ops {
   /* Bytes of the device's memory that anybody has now but this device itself: contexts, libraries,
    * other processes. */
   mr_status (*outside)(struct mr_device *device, uint64_t *bytes_out);
+  /* Whether a fault of the device has ended all work on it. Any thread that entered. */
+  bool (*faulty)(struct mr_device *device);
   /* Waits for all streams; false where a fault of the device leaves unknown what still runs. */
   bool (*settle)(struct mr_device *device);
 

@@ -87,7 +87,7 @@ mr_status mr_handover_copy(struct mr_run *run, mr_op_id id) {
     if (instance->small) {
       status = run->device_ops->streams->copy_out(queue->stream, run->operands[operand],
                                                   run->addresses[layout->operands[operand]],
-                                                  instance->bytes, op->name);
+                                                  instance->bytes);
     }
   }
   mr_taken_count_op(run, id);

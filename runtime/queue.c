@@ -96,6 +96,17 @@ const char *mr_instruction_name(const struct mr_run *run,
   return program->tensors[tensor].name;
 }
 
+struct mr_work mr_instruction_work(const struct mr_run *run,
+                                   const struct mr_instruction *instruction) {
+  bool op = instruction->instance == MR_NO_INSTANCE;
+  return (struct mr_work){
+      .kind = op ? "op" : "tensor",
+      .name = mr_instruction_name(run, instruction),
+      .bytes = op ? run->layout->program->ops[instruction->op].memory_bytes
+                  : run->layout->instances[instruction->instance].bytes,
+  };
+}
+
 const char *mr_queue_name(uint32_t index) {
   if (index == MR_QUEUE_HOST) {
     return "the host";

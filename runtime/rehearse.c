@@ -181,20 +181,20 @@ static mr_status call_op(const struct rehearsal *rehearsal, mr_op_id id) {
 
 static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id) {
   const struct mr_stream_ops *streams = rehearsal->device_ops->streams;
-  const char *name = rehearsal->graph->ops[id].name;
+  const struct mr_work work = {"op", rehearsal->graph->ops[id].name, op_bytes(rehearsal, id)};
   void *base = rehearsal->device_ops->range_address(rehearsal->device, 0);
   double seconds = 0;
-  mr_status status = streams->begin(rehearsal->stream, 0, name);
+  mr_status status = streams->begin(rehearsal->stream, 0, &work);
   if (status == MR_OK) {
-    status = streams->clear(rehearsal->stream, base, op_bytes(rehearsal, id), name);
+    status = streams->clear(rehearsal->stream, base, work.bytes);
   }
   if (status == MR_OK) {
     status = call_op(rehearsal, id);
   }
   if (status == MR_OK) {
-    status = streams->end(rehearsal->stream, 0, name);
+    status = streams->end(rehearsal->stream);
   }
-  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, name, &seconds) : status;
+  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, &seconds) : status;
 }
 
 static mr_status rehearse(struct rehearsal *rehearsal, uint64_t page_bytes,

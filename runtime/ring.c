@@ -22,7 +22,7 @@ struct piece {
   struct mr_store_request request;
   struct mr_ring *ring;
   struct mr_transfer *transfer;
-  const char *name; /* of the tensor */
+  struct mr_work work;
   char *device;
   bool last;      /* of its transfer */
   bool submitted; /* the store has it; with the queue's lock */
@@ -102,12 +102,12 @@ void mr_ring_promote(struct mr_ring *ring, const struct mr_transfer *transfer) {
 static mr_status copy_out(const struct piece *piece, uint32_t mark) {
   const struct mr_ring *ring = piece->ring;
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
-  mr_status status = streams->begin(ring->stream, mark, piece->name);
+  mr_status status = streams->begin(ring->stream, mark, &piece->work);
   if (status == MR_OK) {
     status = streams->copy_out(ring->stream, piece->request.data, piece->device,
-                               piece->request.bytes, piece->name);
+                               piece->request.bytes);
   }
-  return status == MR_OK ? streams->end(ring->stream, mark, piece->name) : status;
+  return status == MR_OK ? streams->end(ring->stream) : status;
 }
 
 /* Waits for room and starts a piece; false where the run stopped. */
@@ -133,7 +133,7 @@ static bool claim(struct mr_ring *ring, const struct piece *wanted) {
     status = copy_out(piece, at);
   }
   if (status != MR_OK) {
-    mr_run_fail(run, status);
+    mr_stream_fail(run, status);
     return false;
   }
   mr_counter_add(&ring->claimed, 1);
@@ -174,7 +174,7 @@ bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_
                     .done = piece_done},
         .ring = ring,
         .transfer = transfer,
-        .name = mr_instruction_name(run, instruction),
+        .work = mr_instruction_work(run, instruction),
         .device = (char *)run->addresses[instruction->instance] + at,
         .last = at + length == bytes,
     };
@@ -188,18 +188,17 @@ bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_
 static mr_status copy_in(const struct piece *piece, uint32_t mark) {
   const struct mr_ring *ring = piece->ring;
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
-  mr_status status = streams->begin(ring->stream, mark, piece->name);
+  mr_status status = streams->begin(ring->stream, mark, &piece->work);
   if (status == MR_OK) {
     status = streams->copy_in(ring->stream, piece->device, piece->request.data,
-                              piece->request.bytes, piece->name);
+                              piece->request.bytes);
   }
-  return status == MR_OK ? streams->end(ring->stream, mark, piece->name) : status;
+  return status == MR_OK ? streams->end(ring->stream) : status;
 }
 
 static mr_status wait_for(const struct mr_ring *ring, uint32_t position) {
-  uint32_t mark = position % PIECE_COUNT;
   double seconds = 0;
-  return ring->queue->run->device_ops->streams->wait(ring->stream, mark, ring->pieces[mark].name,
+  return ring->queue->run->device_ops->streams->wait(ring->stream, position % PIECE_COUNT,
                                                      &seconds);
 }
 
@@ -256,7 +255,7 @@ static void *pump_main(void *argument) {
     status = ring->write ? pump_writes(ring) : pump_reads(ring);
   }
   if (status != MR_OK) {
-    mr_run_fail(run, status);
+    mr_stream_fail(run, status);
   }
   mr_counter_add(&run->ended, 1);
   return NULL;

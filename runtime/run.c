@@ -128,9 +128,9 @@ bool mr_run_is_left(struct mr_run *run) {
   return run->device_ops->streams != NULL && mr_run_status(run) == MR_TIMEOUT;
 }
 
-void mr_run_destroy(struct mr_run *run) {
+mr_status mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
-    return;
+    return MR_OK;
   }
   if (run->outlook.op_seconds != NULL && mr_run_status(run) == MR_OK) {
     mr_run_replay(run);
@@ -138,7 +138,7 @@ void mr_run_destroy(struct mr_run *run) {
   }
   bool ended = mr_queues_stop(run);
   if (!ended || mr_run_is_left(run)) {
-    return; /* what still runs may use all of it */
+    return MR_TIMEOUT; /* what still runs may use all of it */
   }
   mr_tiers_fini(run);
   mr_team_destroy(run->team);
@@ -150,6 +150,7 @@ void mr_run_destroy(struct mr_run *run) {
   mr_outlook_fini(run);
   mr_plan_destroy(run->plan);
   free(run);
+  return MR_OK;
 }
 
 const struct mr_plan *mr_run_plan(const struct mr_run *run) {

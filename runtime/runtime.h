@@ -309,6 +309,7 @@ struct mr_run {
   struct mr_counter ended; /* of them */
   pthread_mutex_t status_lock;
   mr_status status; /* the first failure */
+  _Atomic bool fault_told;
 
   _Atomic uint64_t observed_step;
   _Atomic uint64_t step_started_ns;
@@ -405,8 +406,10 @@ bool mr_queues_busy(struct mr_run *run);
  * run stopped, or this wait stopped it because nothing moved for too long. */
 bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_counter *counter,
                     uint32_t target, const struct mr_instruction *instruction);
-/* The tensor of a move or the op of compute. */
+/* The tensor of a move or the op of compute; and with its size. */
 const char *mr_instruction_name(const struct mr_run *run, const struct mr_instruction *instruction);
+struct mr_work mr_instruction_work(const struct mr_run *run,
+                                   const struct mr_instruction *instruction);
 const char *mr_queue_name(uint32_t index);
 /* A thread of a queue's, whose last deed is to count itself in run->ended; MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument),
@@ -440,6 +443,9 @@ bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruc
 MR_CHECK_RESULT mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id);
 /* Waits for the end of the last op of a step. */
 MR_CHECK_RESULT mr_status mr_stream_drain(struct mr_run *run);
+/* The run fails by what was asked of a stream; after a fault of the device it tells, once, which op
+ * that was at. Any thread that entered the device. */
+void mr_stream_fail(struct mr_run *run, mr_status status);
 
 /* What the callback of an op gets, but for the stream; whether an evaluation leaves the op out. */
 struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id);

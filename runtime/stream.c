@@ -23,6 +23,34 @@ static bool has_stream(uint32_t index) {
          index == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE);
 }
 
+/* ---- Failing ---- */
+
+/* A fault shows wherever somebody asks the device next; what it had then is what may be at fault.
+ */
+static void tell_fault(const struct mr_run *run) {
+  const struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
+  uint32_t done = mr_counter_load(&queue->done);
+  uint32_t count = mr_counter_load(&queue->enqueued) - done;
+  if (queue->stream == NULL || count == 0) {
+    return;
+  }
+  const struct mr_work work = mr_instruction_work(run, &queue->instructions[done % queue->count]);
+  mr_log(MR_LOG_ERROR,
+         "device %s: the fault is that of an op or a copy before: step %llu was at op %s, %llu "
+         "bytes, first of %u that had not ended; with CUDA_LAUNCH_BLOCKING=1 in the environment "
+         "the call that fails is that of the op at fault",
+         run->device_ops->name, (unsigned long long)run->step_index, work.name,
+         (unsigned long long)work.bytes, count);
+}
+
+void mr_stream_fail(struct mr_run *run, mr_status status) {
+  bool faulty = run->device_ops->faulty(run->device);
+  if (faulty && !atomic_exchange(&run->fault_told, true)) {
+    tell_fault(run);
+  }
+  mr_run_fail(run, status);
+}
+
 /* ---- Enqueuing ---- */
 
 /* The mark of the next instruction, whose former work is over, when the stream has room for it;
@@ -47,10 +75,11 @@ bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t
   /* Taken again by the next step meanwhile, the mark would only be waited for longer: that step's
    * work cannot depend on what is enqueued here, which it would have had to wait for. */
   uint32_t mark = (count == 0 ? awaited->count : count) - 1;
-  mr_status status = run->device_ops->streams->follow(queue->stream, awaited->stream, mark,
-                                                      mr_instruction_name(run, instruction));
+  const struct mr_work work = mr_instruction_work(run, instruction);
+  mr_status status =
+      run->device_ops->streams->follow(queue->stream, awaited->stream, mark, &work);
   if (status != MR_OK) {
-    mr_run_fail(run, status);
+    mr_stream_fail(run, status);
   }
   return status == MR_OK;
 }
@@ -61,7 +90,6 @@ static mr_status copy_instance(struct mr_queue *queue, const struct mr_instructi
   const struct mr_program_plan *layout = run->layout;
   const struct mr_stream_ops *streams = run->device_ops->streams;
   const struct mr_slot *slot = &layout->slots[instruction->slot];
-  const char *name = mr_instruction_name(run, instruction);
   char *device = run->addresses[instruction->instance];
   uint64_t bytes = layout->instances[instruction->instance].bytes;
   bool out = queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
@@ -76,8 +104,8 @@ static mr_status copy_instance(struct mr_queue *queue, const struct mr_instructi
       count++;
     }
     piece = mr_min_u64(bytes - at, count * layout->page_bytes);
-    status = out ? streams->copy_out(queue->stream, host, device + at, piece, name)
-                 : streams->copy_in(queue->stream, device + at, host, piece, name);
+    status = out ? streams->copy_out(queue->stream, host, device + at, piece)
+                 : streams->copy_in(queue->stream, device + at, host, piece);
   }
   return status;
 }
@@ -85,7 +113,7 @@ static mr_status copy_instance(struct mr_queue *queue, const struct mr_instructi
 bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruction) {
   struct mr_run *run = queue->run;
   const struct mr_stream_ops *streams = run->device_ops->streams;
-  const char *name = mr_instruction_name(run, instruction);
+  const struct mr_work work = mr_instruction_work(run, instruction);
   uint32_t mark = 0;
   if (!take_mark(queue, instruction, &mark)) {
     return false;
@@ -93,15 +121,15 @@ bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruc
   if (queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) {
     mr_taken_count_slot(run, instruction->slot);
   }
-  mr_status status = streams->begin(queue->stream, mark, name);
+  mr_status status = streams->begin(queue->stream, mark, &work);
   if (status == MR_OK) {
     status = copy_instance(queue, instruction);
   }
   if (status == MR_OK) {
-    status = streams->end(queue->stream, mark, name);
+    status = streams->end(queue->stream);
   }
   if (status != MR_OK) {
-    mr_run_fail(run, status);
+    mr_stream_fail(run, status);
     return false;
   }
   mr_counter_add(&queue->enqueued, 1);
@@ -116,7 +144,8 @@ mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id) {
   if (!take_mark(queue, &queue->instructions[id], &mark)) {
     return mr_run_status(run);
   }
-  mr_status status = streams->begin(queue->stream, mark, op->name);
+  const struct mr_work work = mr_instruction_work(run, &queue->instructions[id]);
+  mr_status status = streams->begin(queue->stream, mark, &work);
   if (status == MR_OK && queue->instructions[id].handed_over) {
     status = mr_handover_copy(run, id);
   } else if (status == MR_OK && !mr_run_skips(run, id)) {
@@ -126,7 +155,13 @@ mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id) {
     mr_taken_count_op(run, id);
     status = op->run[run->device_ops->backend](&call);
   }
-  return status == MR_OK ? streams->end(queue->stream, mark, op->name) : status;
+  if (status == MR_OK) {
+    status = streams->end(queue->stream);
+  }
+  if (status != MR_OK) {
+    mr_stream_fail(run, status);
+  }
+  return status;
 }
 
 mr_status mr_stream_drain(struct mr_run *run) {
@@ -169,8 +204,7 @@ static mr_status collect(struct mr_queue *queue, uint32_t index) {
   const struct mr_instruction *instruction = &queue->instructions[index];
   uint64_t before_ns = mr_clock_ns();
   double seconds = 0;
-  mr_status status = run->device_ops->streams->wait(
-      queue->stream, index, mr_instruction_name(run, instruction), &seconds);
+  mr_status status = run->device_ops->streams->wait(queue->stream, index, &seconds);
   if (status != MR_OK || atomic_load(&run->stop)) {
     return status;
   }
@@ -210,7 +244,7 @@ static void *collector_main(void *argument) {
     status = collect_all(queue);
   }
   if (status != MR_OK) {
-    mr_run_fail(run, status);
+    mr_stream_fail(run, status);
   }
   mr_counter_add(&run->ended, 1);
   return NULL;

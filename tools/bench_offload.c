@@ -164,7 +164,6 @@ mr_status bench_offload(struct cli *cli, struct output *output) {
   if (status == MR_OK) {
     status = tell(cli, output, &bench);
   }
-  trainer_destroy(bench.trainers[TIGHT]);
-  trainer_destroy(bench.trainers[FREE]);
-  return status;
+  status = trainer_destroy(bench.trainers[TIGHT], status);
+  return trainer_destroy(bench.trainers[FREE], status);
 }

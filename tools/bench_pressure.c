@@ -364,6 +364,5 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
   status = sweep(&pressure, points, point_count, output);
   pressure_profiles_fini(&pressure);
   pressure_rows_fini(&pressure);
-  trainer_destroy(pressure.trainer);
-  return status;
+  return trainer_destroy(pressure.trainer, status);
 }

@@ -201,8 +201,5 @@ mr_status command_plan(struct cli *cli, struct output *output) {
     output_text(output, "\nchecked: the verifier found no fault in the plan\n");
   }
   mr_plan_destroy(plan);
-  if (status != MR_TIMEOUT) { /* a device that hangs still uses the kernels */
-    trainer_destroy(trainer);
-  }
-  return status;
+  return trainer_destroy(trainer, status);
 }

@@ -283,7 +283,6 @@ mr_status command_train(struct cli *cli, struct output *output) {
   } else if (ended) {
     mr_log(MR_LOG_ERROR, "interrupted before the first step");
   }
-  trainer_destroy(trainer);
   free(training.losses);
-  return status;
+  return trainer_destroy(trainer, status);
 }

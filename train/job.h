@@ -17,7 +17,6 @@ struct trainer {
   struct data_source *eval_data; /* NULL: evaluation reads from data */
   struct mr_run *run;
   bool cuda_kernels;         /* open */
-  bool timed_out;            /* the run could not be created in time */
   int32_t *tokens, *targets; /* one window */
   float *piece;              /* TRAIN_PIECE_BYTES, for streaming tensors */
   uint64_t steps_done;

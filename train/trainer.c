@@ -143,8 +143,7 @@ mr_status trainer_prepare(const struct trainer_options *options, struct trainer 
     status = allocate_buffers(trainer);
   }
   if (status != MR_OK) {
-    trainer_destroy(trainer);
-    return status;
+    return trainer_destroy(trainer, status);
   }
   *trainer_out = trainer;
   return MR_OK;
@@ -228,7 +227,6 @@ static mr_status check_files(struct trainer *trainer, struct checkpoint *checkpo
 static mr_status start(struct trainer *trainer, const struct checkpoint *checkpoint) {
   const struct trainer_options *options = &trainer->options;
   mr_status status = mr_run_create(trainer->step->graph, &options->run, &trainer->run);
-  trainer->timed_out = status == MR_TIMEOUT;
   if (status == MR_OK && options->checkpoint_dir != NULL) {
     status = directory_prepare(options->checkpoint_dir);
   }
@@ -262,22 +260,19 @@ mr_status trainer_create(const struct trainer_options *options, struct trainer *
   }
   checkpoint_fini(&checkpoint);
   if (status != MR_OK) {
-    trainer_destroy(trainer);
-    return status;
+    return trainer_destroy(trainer, status);
   }
   *trainer_out = trainer;
   return MR_OK;
 }
 
-void trainer_destroy(struct trainer *trainer) {
+mr_status trainer_destroy(struct trainer *trainer, mr_status status) {
   if (trainer == NULL) {
-    return;
+    return status;
   }
-  bool hangs =
-      trainer->timed_out || (trainer->run != NULL && mr_run_status(trainer->run) == MR_TIMEOUT);
-  mr_run_destroy(trainer->run);
-  if (hangs && trainer->options.run.device == MR_BACKEND_CUDA) {
-    return; /* what still runs on the device may use all of it */
+  bool hangs = status == MR_TIMEOUT && trainer->options.run.device == MR_BACKEND_CUDA;
+  if (mr_run_destroy(trainer->run) != MR_OK || hangs) {
+    return MR_TIMEOUT; /* what still runs on the device may use all of it */
   }
   step_destroy(trainer->step);
   data_close(trainer->data);
@@ -289,6 +284,7 @@ void trainer_destroy(struct trainer *trainer) {
     cuda_kernels_close();
   }
   free(trainer);
+  return status;
 }
 
 const struct trainer_info *trainer_get_info(const struct trainer *trainer) {

@@ -192,8 +192,7 @@ static mr_status run_unconstrained(const struct trainer_options *options, struct
   if (status == MR_OK) {
     status = visit_tensors(trainer, record, keep_piece);
   }
-  trainer_destroy(trainer);
-  return status;
+  return trainer_destroy(trainer, status);
 }
 
 static mr_status run_constrained(const struct trainer_options *options, struct record *record) {
@@ -208,8 +207,7 @@ static mr_status run_constrained(const struct trainer_options *options, struct r
   if (status == MR_OK) {
     status = visit_tensors(trainer, record, compare_piece);
   }
-  trainer_destroy(trainer);
-  return status;
+  return trainer_destroy(trainer, status);
 }
 
 static mr_status verify_with(const struct trainer_options *options, struct record *record) {

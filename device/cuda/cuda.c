@@ -9,6 +9,8 @@
 
 /* What the driver maps at once; plans have such pages. */
 #define PAGE_BYTES MR_DEVICE_HUGE_PAGE_BYTES
+/* Of host memory that is pinned by one call. */
+#define PIN_BYTES (64 * MR_GIB)
 
 static void cuda_query(struct mr_device_caps *caps_out) {
   *caps_out = (struct mr_device_caps){.name = "cuda",
@@ -65,8 +67,15 @@ static mr_status map_all(struct mr_device *device) {
              : status;
 }
 
-static mr_status synchronize(struct mr_device *device, const char *what) {
-  return mr_cuda_await(device, NULL, what);
+/* Waits for what was done between steps. */
+static mr_status synchronize(struct mr_device *device, const char *kind, const char *name,
+                             uint64_t bytes) {
+  const struct mr_work work = {kind, name, bytes};
+  return mr_cuda_await(device, NULL, &work);
+}
+
+static mr_status await_zeros(struct mr_device *device) {
+  return synchronize(device, "zeroing", "device memory", device->taken_count * device->page_bytes);
 }
 
 /* Every page is zeroed once, at the first of its places. */
@@ -90,7 +99,7 @@ static mr_status zero_pages(struct mr_device *device, const struct mr_device_con
     }
   }
   free(seen);
-  return status == MR_OK ? synchronize(device, "zeroing device memory") : status;
+  return status == MR_OK ? await_zeros(device) : status;
 }
 
 static void give_back(struct mr_device *device) {
@@ -204,7 +213,7 @@ static mr_status cuda_complete(struct mr_device *device) {
   for (uint32_t page = 0; status == MR_OK && page < page_count; page++) {
     status = mr_cuda_page_need(device, page);
   }
-  return status == MR_OK ? synchronize(device, "zeroing device memory") : status;
+  return status == MR_OK ? await_zeros(device) : status;
 }
 
 static void cuda_drop(struct mr_device *device, uint32_t page) {
@@ -230,10 +239,9 @@ static mr_status cuda_read(struct mr_device *device, void *to, const void *from,
   if (status != MR_OK) {
     return status;
   }
-  mr_cu_result result =
-      device->cuda.copy_out_async(to, (mr_cu_address)(uintptr_t)from, bytes, device->access);
+  mr_cu_result result = mr_cuda_copy_out(device, to, from, bytes, device->access);
   return result == MR_CU_SUCCESS
-             ? synchronize(device, what)
+             ? synchronize(device, "reading", what, bytes)
              : mr_cuda_failed(&device->cuda, result, "cuMemcpyDtoHAsync", "reading %s, %llu bytes",
                               what, (unsigned long long)bytes);
 }
@@ -259,33 +267,15 @@ static mr_status cuda_write(struct mr_device *device, void *to, const void *from
   if (status != MR_OK) {
     return status;
   }
-  mr_cu_result result =
-      device->cuda.copy_in_async((mr_cu_address)(uintptr_t)to, from, bytes, device->access);
+  mr_cu_result result = mr_cuda_copy_in(device, to, from, bytes, device->access);
   return result == MR_CU_SUCCESS
-             ? synchronize(device, what)
+             ? synchronize(device, "writing", what, bytes)
              : mr_cuda_failed(&device->cuda, result, "cuMemcpyHtoDAsync", "writing %s, %llu bytes",
                               what, (unsigned long long)bytes);
 }
 
 static mr_status cuda_pin(struct mr_device *device, void *data, uint64_t bytes, const char *what) {
-  mr_status status = mr_cuda_enter(&device->cuda);
-  if (status != MR_OK) {
-    return status;
-  }
-  mr_cu_result result = device->cuda.host_register(data, bytes, MR_CU_HOST_PORTABLE);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : mr_cuda_failed(&device->cuda, result, "cuMemHostRegister", "%s, %llu bytes", what,
-                              (unsigned long long)bytes);
-}
-
-static void cuda_unpin(struct mr_device *device, void *data) {
-  struct mr_cuda *cuda = &device->cuda;
-  if (device->hangs) {
-    return;
-  }
-  mr_cuda_told(cuda, cuda->context_set(cuda->context), "cuCtxSetCurrent");
-  mr_cuda_told(cuda, cuda->host_unregister(data), "cuMemHostUnregister");
+  return mr_cuda_pin(device, data, bytes, PIN_BYTES, what);
 }
 
 static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
@@ -302,6 +292,11 @@ static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
   uint64_t own_bytes = device->taken_count * device->page_bytes;
   *bytes_out = total_bytes - free_bytes - mr_min_u64(own_bytes, total_bytes - free_bytes);
   return MR_OK;
+}
+
+static bool cuda_faulty(struct mr_device *device) {
+  mr_cu_result result = device->cuda.stream_query(device->access);
+  return result != MR_CU_SUCCESS && result != MR_CU_NOT_READY;
 }
 
 static bool cuda_settle(struct mr_device *device) {
@@ -335,8 +330,9 @@ const struct mr_device_ops mr_device_cuda = {
     .write = cuda_write,
     .enter = cuda_enter,
     .pin = cuda_pin,
-    .unpin = cuda_unpin,
+    .unpin = mr_cuda_unpin,
     .outside = cuda_outside,
+    .faulty = cuda_faulty,
     .settle = cuda_settle,
     .bound_page_count = cuda_bound_page_count,
 };

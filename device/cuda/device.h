@@ -6,6 +6,13 @@
 #include "device/cuda/driver.h"
 #include "device/device.h"
 
+#define MR_CUDA_MOST_PINS 8u /* the host tier, two rings, what ops on the host are handed */
+struct mr_cuda_pin {
+  char *data;
+  uint64_t bytes;
+  uint64_t piece_bytes; /* of one registration; the last may have fewer */
+};
+
 /*
  * One reservation holds, side by side, the small arena and every range; place i of it, a page long,
  * is mapped onto the page page_at[i]. The pages of the small arena come behind those of the ranges.
@@ -29,6 +36,8 @@ struct mr_device {
   uint64_t *places_of;    /* all places, by page */
   mr_cu_address reserved; /* 0: nothing */
   mr_cu_stream access;    /* for reads and writes between steps */
+  struct mr_cuda_pin pins[MR_CUDA_MOST_PINS];
+  uint32_t pin_count;     /* changes while nothing is copied */
   double timeout_seconds; /* 0: none */
   bool hangs;             /* the driver is left alone */
 };
@@ -36,7 +45,17 @@ struct mr_device {
 /* Waits until a query of the driver (an event's, or of the stream `access`: NULL) gives something
  * other than that work goes on, and logs what fails. MR_TIMEOUT: the device hangs from now on. */
 MR_CHECK_RESULT mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event,
-                                        const char *what);
+                                        const struct mr_work *work);
+
+/* The ops `pin`, with a registration for each piece, and `unpin`; and copies of host memory, pinned
+ * or not, by as many calls as it needs: the result of the first that fails. */
+MR_CHECK_RESULT mr_status mr_cuda_pin(struct mr_device *device, void *data, uint64_t bytes,
+                                      uint64_t piece_bytes, const char *what);
+void mr_cuda_unpin(struct mr_device *device, void *data);
+mr_cu_result mr_cuda_copy_out(struct mr_device *device, void *to, const void *from, uint64_t bytes,
+                              mr_cu_stream stream);
+mr_cu_result mr_cuda_copy_in(struct mr_device *device, void *to, const void *from, uint64_t bytes,
+                             mr_cu_stream stream);
 
 extern const struct mr_stream_ops mr_cuda_streams;
 

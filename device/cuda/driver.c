@@ -13,6 +13,10 @@
 
 #define DEFAULT_DRIVER "libcuda.so.1"
 
+/* The result that was logged last of those that come again and again: what a fault of the device
+ * does to its context, every user of that sees. */
+static _Atomic int told;
+
 __attribute__((format(printf, 2, 3))) static mr_status refuse(struct mr_cuda_reason *reason,
                                                               const char *format, ...) {
   va_list arguments;
@@ -109,6 +113,7 @@ mr_status mr_cuda_open(struct mr_cuda *cuda, struct mr_cuda_reason *reason_out) 
     mr_cuda_close(cuda);
     return mr_cuda_refused(cuda, result, "cuCtxSetCurrent", reason_out);
   }
+  atomic_store(&told, MR_CU_SUCCESS);
   return MR_OK;
 }
 
@@ -159,7 +164,7 @@ mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result, const char *
   va_end(arguments);
   /* What a device that is gone gives comes again and again; other refusals are each one's own. */
   bool lasts = status_of(result) == MR_IO;
-  bool again = lasts && atomic_exchange(&cuda->told, result) == result;
+  bool again = lasts && atomic_exchange(&told, result) == result;
   mr_log(again ? MR_LOG_DEBUG : MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose,
          result_name(cuda, result), result_text(cuda, result));
   return status_of(result);

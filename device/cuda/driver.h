@@ -6,7 +6,7 @@
  * libcuda.so.1.
  *
  * Each user opens the driver for itself: the library is loaded once for the process, the device's
- * primary context counts its users, and so no state of ours is shared. A thread makes the context
+ * primary context counts its users, and so no state of ours is shared but the fault told last. A thread makes the context
  * its own with mr_cuda_enter before other calls.
  *
  * Every result is looked at. mr_cuda_failed logs the one line that names the call and what it was
@@ -166,8 +166,6 @@ struct mr_cuda {
 #undef MR_CUDA_FIELD
   mr_cu_device device;
   mr_cu_context context;
-  _Atomic int
-      told; /* the result that was logged last; a fault of the device comes again and again */
 };
 
 /* Why there is no device, in one line. */

@@ -9,6 +9,7 @@
 struct mark {
   mr_cu_event begin;
   mr_cu_event end;
+  struct mr_work work;
 };
 
 struct mr_stream {
@@ -16,7 +17,14 @@ struct mr_stream {
   mr_cu_stream handle;
   struct mark *marks;
   uint32_t mark_count;
+  struct mark *open; /* begun last */
 };
+
+static mr_status work_failed(struct mr_cuda *cuda, mr_cu_result result, const char *call,
+                             const struct mr_work *work) {
+  return mr_cuda_failed(cuda, result, call, "%s %s, %llu bytes", work->kind, work->name,
+                        (unsigned long long)work->bytes);
+}
 
 static void give_back(struct mr_stream *stream) {
   struct mr_cuda *cuda = &stream->device->cuda;
@@ -98,61 +106,61 @@ static void *stream_handle(const struct mr_stream *stream) {
   return stream->handle;
 }
 
-static mr_status record(struct mr_stream *stream, mr_cu_event event, const char *what) {
+static mr_status record(struct mr_stream *stream, mr_cu_event event) {
   struct mr_cuda *cuda = &stream->device->cuda;
   mr_cu_result result = cuda->event_record(event, stream->handle);
-  return result == MR_CU_SUCCESS ? MR_OK
-                                 : mr_cuda_failed(cuda, result, "cuEventRecord", "%s", what);
+  return result == MR_CU_SUCCESS
+             ? MR_OK
+             : work_failed(cuda, result, "cuEventRecord", &stream->open->work);
 }
 
-static mr_status stream_begin(struct mr_stream *stream, uint32_t mark, const char *what) {
+static mr_status stream_begin(struct mr_stream *stream, uint32_t mark, const struct mr_work *work) {
   MR_ASSERT(mark < stream->mark_count);
-  return record(stream, stream->marks[mark].begin, what);
+  stream->open = &stream->marks[mark];
+  stream->open->work = *work;
+  return record(stream, stream->open->begin);
 }
 
-static mr_status stream_end(struct mr_stream *stream, uint32_t mark, const char *what) {
-  MR_ASSERT(mark < stream->mark_count);
-  return record(stream, stream->marks[mark].end, what);
+static mr_status stream_end(struct mr_stream *stream) {
+  MR_ASSERT(stream->open != NULL);
+  return record(stream, stream->open->end);
 }
 
 static mr_status stream_follow(struct mr_stream *stream, const struct mr_stream *other,
-                               uint32_t mark, const char *what) {
+                               uint32_t mark, const struct mr_work *work) {
   MR_ASSERT(mark < other->mark_count);
   struct mr_cuda *cuda = &stream->device->cuda;
   mr_cu_result result = cuda->stream_wait(stream->handle, other->marks[mark].end, 0);
-  return result == MR_CU_SUCCESS ? MR_OK
-                                 : mr_cuda_failed(cuda, result, "cuStreamWaitEvent", "%s", what);
+  return result == MR_CU_SUCCESS ? MR_OK : work_failed(cuda, result, "cuStreamWaitEvent", work);
+}
+
+/* What a call that moves a part of the open mark's bytes gave. */
+static mr_status moved(struct mr_stream *stream, mr_cu_result result, const char *call,
+                       uint64_t bytes) {
+  const struct mr_work *work = &stream->open->work;
+  return result == MR_CU_SUCCESS
+             ? MR_OK
+             : mr_cuda_failed(&stream->device->cuda, result, call, "%s %s, %llu of %llu bytes",
+                              work->kind, work->name, (unsigned long long)bytes,
+                              (unsigned long long)work->bytes);
 }
 
 static mr_status stream_copy_out(struct mr_stream *stream, void *to, const void *from,
-                                 uint64_t bytes, const char *what) {
-  struct mr_cuda *cuda = &stream->device->cuda;
-  mr_cu_result result =
-      cuda->copy_out_async(to, (mr_cu_address)(uintptr_t)from, bytes, stream->handle);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : mr_cuda_failed(cuda, result, "cuMemcpyDtoHAsync", "%s, %llu bytes", what,
-                              (unsigned long long)bytes);
+                                 uint64_t bytes) {
+  mr_cu_result result = mr_cuda_copy_out(stream->device, to, from, bytes, stream->handle);
+  return moved(stream, result, "cuMemcpyDtoHAsync", bytes);
 }
 
 static mr_status stream_copy_in(struct mr_stream *stream, void *to, const void *from,
-                                uint64_t bytes, const char *what) {
-  struct mr_cuda *cuda = &stream->device->cuda;
-  mr_cu_result result =
-      cuda->copy_in_async((mr_cu_address)(uintptr_t)to, from, bytes, stream->handle);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : mr_cuda_failed(cuda, result, "cuMemcpyHtoDAsync", "%s, %llu bytes", what,
-                              (unsigned long long)bytes);
+                                uint64_t bytes) {
+  mr_cu_result result = mr_cuda_copy_in(stream->device, to, from, bytes, stream->handle);
+  return moved(stream, result, "cuMemcpyHtoDAsync", bytes);
 }
 
-static mr_status stream_clear(struct mr_stream *stream, void *to, uint64_t bytes,
-                              const char *what) {
+static mr_status stream_clear(struct mr_stream *stream, void *to, uint64_t bytes) {
   struct mr_cuda *cuda = &stream->device->cuda;
   mr_cu_result result = cuda->fill_async((mr_cu_address)(uintptr_t)to, 0, bytes, stream->handle);
-  return result == MR_CU_SUCCESS ? MR_OK
-                                 : mr_cuda_failed(cuda, result, "cuMemsetD8Async", "%s, %llu bytes",
-                                                  what, (unsigned long long)bytes);
+  return moved(stream, result, "cuMemsetD8Async", bytes);
 }
 
 /* The driver's own waits know no deadline, so it is asked again and again: at once at first, then
@@ -160,7 +168,7 @@ static mr_status stream_clear(struct mr_stream *stream, void *to, uint64_t bytes
 #define EAGER_SECONDS 50e-6
 #define NAP_NS        50000
 
-mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event, const char *what) {
+mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event, const struct mr_work *work) {
   struct mr_cuda *cuda = &device->cuda;
   const struct timespec nap = {.tv_nsec = NAP_NS};
   double start = mr_clock_seconds();
@@ -169,14 +177,15 @@ mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event, const char 
         event != NULL ? cuda->event_query(event) : cuda->stream_query(device->access);
     if (result != MR_CU_NOT_READY) {
       const char *call = event != NULL ? "cuEventQuery" : "cuStreamQuery";
-      return result == MR_CU_SUCCESS ? MR_OK : mr_cuda_failed(cuda, result, call, "%s", what);
+      return result == MR_CU_SUCCESS ? MR_OK : work_failed(cuda, result, call, work);
     }
     double age = mr_clock_seconds() - start;
     if (device->timeout_seconds > 0 && age > device->timeout_seconds) {
       mr_log(MR_LOG_ERROR,
-             "cuda: the device hangs: %s has not ended for %.1f s (time limit %.1f s); raise "
-             "--io-timeout if it may take so long",
-             what, age, device->timeout_seconds);
+             "cuda: the device hangs: %s %s, %llu bytes, has not ended for %.1f s (time limit %.1f "
+             "s); raise --io-timeout if it may take so long",
+             work->kind, work->name, (unsigned long long)work->bytes, age,
+             device->timeout_seconds);
       device->hangs = true;
       return MR_TIMEOUT;
     }
@@ -193,35 +202,33 @@ static bool stream_has_begun(struct mr_stream *stream, uint32_t mark) {
 }
 
 /* What the work of a mark that is over took. */
-static mr_status take_time(struct mr_stream *stream, uint32_t mark, const char *what,
-                           double *seconds_out) {
+static mr_status take_time(struct mr_stream *stream, uint32_t mark, double *seconds_out) {
   struct mr_cuda *cuda = &stream->device->cuda;
   const struct mark *pair = &stream->marks[mark];
   float milliseconds = 0;
   mr_cu_result result = cuda->event_elapsed(&milliseconds, pair->begin, pair->end);
   if (result != MR_CU_SUCCESS) {
-    return mr_cuda_failed(cuda, result, "cuEventElapsedTime", "%s", what);
+    return work_failed(cuda, result, "cuEventElapsedTime", &pair->work);
   }
   *seconds_out = (double)milliseconds * 1e-3;
   return MR_OK;
 }
 
-static mr_status stream_wait(struct mr_stream *stream, uint32_t mark, const char *what,
-                             double *seconds_out) {
+static mr_status stream_wait(struct mr_stream *stream, uint32_t mark, double *seconds_out) {
   MR_ASSERT(mark < stream->mark_count);
   struct mr_cuda *cuda = &stream->device->cuda;
   mr_cu_result result = cuda->event_synchronize(stream->marks[mark].end);
   if (result != MR_CU_SUCCESS) {
-    return mr_cuda_failed(cuda, result, "cuEventSynchronize", "%s", what);
+    return work_failed(cuda, result, "cuEventSynchronize", &stream->marks[mark].work);
   }
-  return take_time(stream, mark, what, seconds_out);
+  return take_time(stream, mark, seconds_out);
 }
 
-static mr_status stream_wait_in_time(struct mr_stream *stream, uint32_t mark, const char *what,
-                                     double *seconds_out) {
+static mr_status stream_wait_in_time(struct mr_stream *stream, uint32_t mark, double *seconds_out) {
   MR_ASSERT(mark < stream->mark_count);
-  mr_status status = mr_cuda_await(stream->device, stream->marks[mark].end, what);
-  return status == MR_OK ? take_time(stream, mark, what, seconds_out) : status;
+  const struct mark *pair = &stream->marks[mark];
+  mr_status status = mr_cuda_await(stream->device, pair->end, &pair->work);
+  return status == MR_OK ? take_time(stream, mark, seconds_out) : status;
 }
 
 const struct mr_stream_ops mr_cuda_streams = {

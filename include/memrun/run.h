@@ -253,12 +253,13 @@ MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
                                                struct mr_run **run_out);
 
 /*
- * Ends the run, its threads and its files. Blocks until what is in flight has ended. After
- * MR_TIMEOUT a CUDA device may hang for good: then the run, some threads and what they may touch
- * stay until the process ends, and so must the graph and the modules of its kernels; and as the
- * driver may wait when a process exits, leave it with _exit.
+ * Ends the run, its threads and its files. Blocks until what is in flight has ended. MR_OK; or
+ * MR_TIMEOUT where a CUDA device may hang for good, whether that was told before or shows at the
+ * end: then the run, some threads and what they may touch stay until the process ends, and so must
+ * the graph and the modules of its kernels; and as the driver may wait when a process exits, leave
+ * it with _exit. `run` may be NULL.
  */
-MR_API void mr_run_destroy(struct mr_run *run);
+MR_API mr_status mr_run_destroy(struct mr_run *run);
 
 /* What made the run fail first; MR_OK where nothing did. Any thread; does not block. */
 MR_API MR_CHECK_RESULT mr_status mr_run_status(struct mr_run *run);

@@ -116,6 +116,9 @@ FAKE_API uint64_t fake_call_count(const char *name);
  * MEMRUN_FAKE_LATE has them do. */
 FAKE_API void fake_take_late(uint64_t launches, uint64_t bytes);
 
+/* The next item that any stream carries out never ends. */
+FAKE_API void fake_hang(void);
+
 /* For libraries on top of the driver: whether the calling thread has the context; work for a
  * stream, which gets a copy of the payload: 0, or the driver's result. */
 FAKE_API bool fake_has_context(void);

@@ -29,22 +29,17 @@ static bool overlaps(const struct range *range, const char *data, uint64_t bytes
 
 enum fake_host fake_host_kind(const void *data, uint64_t bytes) {
   const char *begin = data;
-  uint64_t inside = 0;
+  enum fake_host kind = FAKE_PAGEABLE;
   pthread_mutex_lock(&pinned.lock);
   for (uint32_t i = 0; i < pinned.count; i++) {
     const struct range *range = &pinned.ranges[i];
     if (overlaps(range, begin, bytes)) {
-      const char *from = begin > range->data ? begin : range->data;
-      const char *end = range->data + range->bytes;
-      const char *to = begin + bytes < end ? begin + bytes : end;
-      inside += (uint64_t)(to - from);
+      bool inside = begin >= range->data && begin + bytes <= range->data + range->bytes;
+      kind = inside ? FAKE_PINNED : FAKE_STRADDLES;
     }
   }
   pthread_mutex_unlock(&pinned.lock);
-  if (inside == 0) {
-    return FAKE_PAGEABLE;
-  }
-  return inside == bytes ? FAKE_PINNED : FAKE_STRADDLES;
+  return kind;
 }
 
 uint32_t fake_host_count(void) {

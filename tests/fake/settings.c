@@ -77,6 +77,7 @@ static struct {
 static _Atomic uint64_t counts[COUNT_COUNT];
 static _Atomic int sticky;
 static _Atomic bool initialized;
+static _Atomic bool hang;
 
 static _Noreturn void refuse(const char *name, const char *value) {
   fprintf(stderr, "fake driver: %s=%s is not understood\n", name, value);
@@ -183,6 +184,10 @@ void fake_take_late(uint64_t launches, uint64_t bytes) {
   atomic_store(&settings.late_launch, fake_call_count("cuLaunchKernel") + launches);
 }
 
+void fake_hang(void) {
+  atomic_store_explicit(&hang, true, memory_order_relaxed);
+}
+
 uint64_t fake_late_bytes(uint64_t launch) {
   return launch == settings.late_launch ? settings.late_bytes : 0;
 }
@@ -245,7 +250,7 @@ mr_cu_result fake_enter(enum fake_call call) {
 
 enum fake_item_fate fake_enter_item(void) {
   mr_cu_result injected = count(COUNT_DEVICE);
-  if (injected == HANGS) {
+  if (injected == HANGS || atomic_exchange_explicit(&hang, false, memory_order_relaxed)) {
     return FAKE_ITEM_HANGS;
   }
   bool runs = injected == FAKE_SUCCESS && fake_sticky() == FAKE_SUCCESS;

@@ -155,7 +155,12 @@ class Cuda(harness.Case):
         broken = run(*train, harness.folder("ckpt"), MEMRUN_FAKE_FAIL="device:%d:719" %
                      (self.items_of_two_steps() + 20))
         self.assert_status(broken, harness.IO)
-        self.assertIn("CUDA_ERROR_LAUNCH_FAILED", broken.err)
+        lines = broken.err.splitlines()
+        self.assertRegex(lines[0], r"cuda: cu\w+ for (op|tensor) [a-z_0-9.]+, .*\d+ bytes.*: "
+                         "CUDA_ERROR_LAUNCH_FAILED")
+        self.assertRegex(lines[1], r"device cuda: the fault is that of an op or a copy before: "
+                         r"step 3 was at op [a-z_0-9.]+, \d+ bytes, first of \d+ that had not ended")
+        self.assertEqual(len(lines), 2)
         self.assertEqual([event["loss"] for event in broken.events("step")], whole[:2])
         rest = run(*train, harness.scratch / "ckpt", "--resume", harness.scratch / "ckpt")
         self.assertEqual(self.losses(rest), whole[2:])
@@ -197,7 +202,8 @@ class Cuda(harness.Case):
             hung = run(command, *MODEL, "--steps", "1", "--io-timeout", "0.1",
                        MEMRUN_FAKE_FAIL="device:10:hang")
             self.assert_status(hung, harness.IO)
-            self.assertRegex(hung.err, r"the device hangs: .*\(time limit 2.1 s\)")
+            self.assertRegex(hung.err, r"the device hangs: op [a-z_0-9.]+, \d+ bytes, has not ended "
+                             r"for .*\(time limit 2.1 s\)")
             self.assertEqual(len(hung.err.splitlines()), 1)
 
     def test_a_driver_that_fails_in_a_migration_leaves_the_checkpoint(self):

@@ -104,6 +104,45 @@ static int hang_through_nvme(uint64_t part) {
   hang((struct cuda_job_tiers){.nvme_bytes = 128 * MR_MIB}, part);
 }
 
+/* What is written back behind the last step never ends: the run's end tells. Nothing may be left to
+ * write back by then under one timing or another. */
+static int hang_behind(uint64_t seed) {
+  struct cuda_job job;
+  struct mr_run *run = NULL;
+  cuda_job_init(&job, shape, STEPS, (struct cuda_job_tiers){.host_bytes = 256 * MR_MIB});
+  job.options.io_timeout_seconds = TIMEOUT_SECONDS;
+  cuda_job_set(seed, NULL);
+  mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
+  mr_status status = mr_run_create(job.world.graph, &job.options, &run);
+  if (status == MR_OK) {
+    status = world_load(&job.world, run);
+  }
+  for (uint64_t step = 1; status == MR_OK && step <= STEPS; step++) {
+    status = world_step(&job.world, run, step, MR_STEP_TRAIN, NULL);
+  }
+  fake_hang();
+  mr_status ended = mr_run_destroy(run);
+  enum verdict verdict = NO_ITEMS;
+  if (status != MR_OK) {
+    verdict = TOO_EARLY;
+  } else if (ended != MR_OK) {
+    bool told = lines.count == 1 && strstr(lines.last, "hangs") != NULL;
+    verdict = ended == MR_TIMEOUT && told ? RIGHT : WRONG_WORDS;
+  }
+  _exit(verdict);
+}
+
+static void behind_the_last_step(void **state) {
+  (void)state;
+  int verdict = NO_ITEMS;
+  for (uint64_t seed = 1; seed <= 40 && verdict == NO_ITEMS; seed++) {
+    int status = rig_child(hang_behind, seed);
+    assert_true(WIFEXITED(status));
+    verdict = WEXITSTATUS(status);
+  }
+  assert_int_equal(verdict, RIGHT);
+}
+
 static void hang_everywhere(int (*job)(uint64_t part)) {
   uint64_t stride = getenv("MEMRUN_SANITIZE") == NULL ? 1 : 4;
   for (uint64_t part = 0; part < PARTS; part += stride) {
@@ -129,6 +168,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(through_the_host),
       cmocka_unit_test(through_nvme),
+      cmocka_unit_test(behind_the_last_step),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

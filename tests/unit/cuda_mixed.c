@@ -108,7 +108,7 @@ static void both_at_once_change_no_bit(void **state) {
   assert_int_equal(trainer_prepare(&options, &trainer), MR_OK);
   choose_budget(trainer->step->graph, &options.run);
   keep_mixed_plan(trainer->step->graph, &options.run);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   options.run.plan_path = plan_path;
   assert_int_equal(trainer_verify(&options, "/tmp", NULL, &verification), MR_OK);
   assert_int_equal(verification.steps, options.steps);

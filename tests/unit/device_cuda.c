@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "device/device.h"
+#include "device/cuda/device.h"
 #include "tests/unit/device_found.h"
 
 #define PAGE_COUNT  6u
@@ -102,8 +102,8 @@ static void ranges_share_pages(void **state) {
 }
 
 /* One stream brings a block to the device, another takes it out from other addresses, in turns. */
-static void streams_follow_marks(void **state) {
-  (void)state;
+static void follow_marks(uint64_t pin_bytes) {
+  const struct mr_work work = {"tensor", "of a test", 0};
   struct rig rig;
   struct mr_stream *in = NULL;
   struct mr_stream *out = NULL;
@@ -113,23 +113,23 @@ static void streams_follow_marks(void **state) {
   assert_int_equal(mr_memory_map(2 * bytes, MR_DEVICE_HUGE_PAGE_BYTES, "a test", &host), MR_OK);
   unsigned char *from = host.data;
   unsigned char *to = from + bytes;
-  assert_int_equal(ops->pin(rig.device, host.data, host.bytes, "a test"), MR_OK);
+  assert_int_equal(mr_cuda_pin(rig.device, host.data, host.bytes, pin_bytes, "a test"), MR_OK);
   assert_int_equal(ops->streams->create(rig.device, 1, &in), MR_OK);
   assert_int_equal(ops->streams->create(rig.device, 1, &out), MR_OK);
   for (uint64_t turn = 0; turn < 20; turn++) {
     unsigned char *data = filled(bytes, 100 + turn);
     double seconds[2] = {-1, -1};
     memcpy(from, data, bytes);
-    assert_int_equal(ops->streams->begin(in, 0, "in"), MR_OK);
-    assert_int_equal(ops->streams->copy_in(in, at(&rig, 1, 0), from, bytes, "in"), MR_OK);
-    assert_int_equal(ops->streams->end(in, 0, "in"), MR_OK);
-    assert_int_equal(ops->streams->follow(out, in, 0, "out"), MR_OK);
-    assert_int_equal(ops->streams->begin(out, 0, "out"), MR_OK);
-    assert_int_equal(ops->streams->copy_out(out, to, at(&rig, 0, 3 * rig.page_bytes), bytes, "out"),
+    assert_int_equal(ops->streams->begin(in, 0, &work), MR_OK);
+    assert_int_equal(ops->streams->copy_in(in, at(&rig, 1, 0), from, bytes), MR_OK);
+    assert_int_equal(ops->streams->end(in), MR_OK);
+    assert_int_equal(ops->streams->follow(out, in, 0, &work), MR_OK);
+    assert_int_equal(ops->streams->begin(out, 0, &work), MR_OK);
+    assert_int_equal(ops->streams->copy_out(out, to, at(&rig, 0, 3 * rig.page_bytes), bytes),
                      MR_OK);
-    assert_int_equal(ops->streams->end(out, 0, "out"), MR_OK);
-    assert_int_equal(ops->streams->wait(out, 0, "out", &seconds[0]), MR_OK);
-    assert_int_equal(ops->streams->wait(in, 0, "in", &seconds[1]), MR_OK);
+    assert_int_equal(ops->streams->end(out), MR_OK);
+    assert_int_equal(ops->streams->wait(out, 0, &seconds[0]), MR_OK);
+    assert_int_equal(ops->streams->wait(in, 0, &seconds[1]), MR_OK);
     assert_memory_equal(to, data, bytes);
     assert_true(seconds[0] > 0 && seconds[1] > 0 && seconds[0] + seconds[1] < 60);
     free(data);
@@ -140,6 +140,19 @@ static void streams_follow_marks(void **state) {
   ops->unpin(rig.device, host.data);
   mr_memory_unmap(&host);
   ops->destroy(rig.device);
+}
+
+static void streams_follow_marks(void **state) {
+  (void)state;
+  follow_marks(64 * MR_GIB);
+}
+
+/* Copies in both directions go over the places where two registrations meet. */
+static void memory_is_pinned_in_pieces(void **state) {
+  (void)state;
+  follow_marks(2 * MR_DEVICE_HUGE_PAGE_BYTES);
+  follow_marks(5 * MR_DEVICE_HUGE_PAGE_BYTES);
+  follow_marks(MR_DEVICE_HUGE_PAGE_BYTES / 4);
 }
 
 static void memory_comes_back(void **state) {
@@ -174,8 +187,11 @@ static void more_than_there_is_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_begins_as_zeros),        cmocka_unit_test(ranges_share_pages),
-      cmocka_unit_test(streams_follow_marks),          cmocka_unit_test(memory_comes_back),
+      cmocka_unit_test(memory_begins_as_zeros),
+      cmocka_unit_test(ranges_share_pages),
+      cmocka_unit_test(streams_follow_marks),
+      cmocka_unit_test(memory_is_pinned_in_pieces),
+      cmocka_unit_test(memory_comes_back),
       cmocka_unit_test(more_than_there_is_is_refused),
   };
   return device_found() ? cmocka_run_group_tests(tests, NULL, NULL) : DEVICE_NOT_FOUND;

@@ -147,7 +147,7 @@ static mr_status run_job(const struct trainer_options *options, struct outcome *
   if (status == MR_OK) {
     outcome->crc = sum_of(trainer);
   }
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   return status;
 }
 
@@ -391,12 +391,12 @@ static void saved_models_are_loaded(void **state) {
   assert_int_equal(trainer_step(trainer, &step), MR_OK);
   assert_int_equal(trainer_step(trainer, &step), MR_OK);
   assert_int_equal(trainer_evaluate(trainer, &wanted), MR_OK);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   options.save_dir = NULL;
   options.init_path = model;
   assert_int_equal(trainer_create(&options, &trainer), MR_OK);
   assert_int_equal(trainer_evaluate(trainer, &found), MR_OK);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   assert_memory_equal(&found, &wanted, sizeof found);
   options.layers = 3;
   expect_invalid(&options);
@@ -447,13 +447,13 @@ static void sliced_embeddings_are_one_tensor_in_files(void **state) {
   safetensors_close(&file);
 
   uint32_t wanted = sum_of(trainer);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   options.save_dir = NULL;
   options.init_path = model;
   options.seed++;
   assert_int_equal(trainer_create(&options, &trainer), MR_OK);
   assert_int_equal(sum_of(trainer), wanted);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
 }
 
 static void sliced_embeddings_are_resumed(void **state) {
@@ -484,7 +484,7 @@ static void interrupted_jobs_leave_a_checkpoint(void **state) {
   struct trainer *trainer = NULL;
   assert_int_equal(trainer_train(&options, NULL, &stop, &trainer), MR_INTERRUPTED);
   assert_non_null(trainer);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
   assert_true(exists("step-00000003"));
 }
 
@@ -551,7 +551,7 @@ static void default_job_needs_offload(void **state) {
   assert_true(summary.fits);
   assert_true(summary.footprint_bytes >= 4 * (options.run.device_bytes + options.run.host_bytes));
   mr_plan_destroy(plan);
-  trainer_destroy(trainer);
+  assert_int_equal(trainer_destroy(trainer, MR_OK), MR_OK);
 }
 
 #define TRAIN_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
