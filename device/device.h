@@ -95,8 +95,8 @@ struct mr_device_config {
   bool in_pieces; /* small pages are pieces of huge ones: transfers are faster, moves slower */
 };
 
-/* What a piece of work is, for messages: "op h0.attn, 12582912 bytes". The words are borrowed for as
- * long as the work may fail. */
+/* What a piece of work is, for messages: "op h0.attn, 12582912 bytes". The words are borrowed for
+ * as long as the work may fail. */
 struct mr_work {
   const char *kind; /* "op", "tensor" */
   const char *name;

@@ -104,8 +104,8 @@ static mr_status copy_out(const struct piece *piece, uint32_t mark) {
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
   mr_status status = streams->begin(ring->stream, mark, &piece->work);
   if (status == MR_OK) {
-    status = streams->copy_out(ring->stream, piece->request.data, piece->device,
-                               piece->request.bytes);
+    status =
+        streams->copy_out(ring->stream, piece->request.data, piece->device, piece->request.bytes);
   }
   return status == MR_OK ? streams->end(ring->stream) : status;
 }
@@ -190,8 +190,8 @@ static mr_status copy_in(const struct piece *piece, uint32_t mark) {
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
   mr_status status = streams->begin(ring->stream, mark, &piece->work);
   if (status == MR_OK) {
-    status = streams->copy_in(ring->stream, piece->device, piece->request.data,
-                              piece->request.bytes);
+    status =
+        streams->copy_in(ring->stream, piece->device, piece->request.data, piece->request.bytes);
   }
   return status == MR_OK ? streams->end(ring->stream) : status;
 }

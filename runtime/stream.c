@@ -76,8 +76,7 @@ bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t
    * work cannot depend on what is enqueued here, which it would have had to wait for. */
   uint32_t mark = (count == 0 ? awaited->count : count) - 1;
   const struct mr_work work = mr_instruction_work(run, instruction);
-  mr_status status =
-      run->device_ops->streams->follow(queue->stream, awaited->stream, mark, &work);
+  mr_status status = run->device_ops->streams->follow(queue->stream, awaited->stream, mark, &work);
   if (status != MR_OK) {
     mr_stream_fail(run, status);
   }

@@ -51,40 +51,33 @@ static json_t *rates_of(const struct mr_accelerator_rates *rates) {
                    rates->both_bytes_per_second);
 }
 
-/* The accelerator with the speeds of its link, or why there is none. */
-static mr_status cuda_of(json_t **json_out) {
+/* The accelerator with the speeds of its link, which are null where they could not be measured (one
+ * line says why: its memory may be others'); or why there is none. */
+static json_t *cuda_of(void) {
   struct mr_accelerator accelerator;
   struct mr_accelerator_rates pinned = {0};
   struct mr_accelerator_rates pageable = {0};
   double memory_rate = 0;
   char why[256];
   if (mr_cuda_describe(&accelerator, why, sizeof why) != MR_OK) {
-    *json_out = json_pack("{s:s, s:b, s:s}", "name", mr_device_cuda.name, "available", false,
-                          "reason", why);
-    return MR_OK;
+    return json_pack("{s:s, s:b, s:s}", "name", mr_device_cuda.name, "available", false, "reason",
+                     why);
   }
-  mr_status status = mr_cuda_measure(&pinned, &pageable, &memory_rate);
-  if (status != MR_OK) {
-    return status;
-  }
-  *json_out = json_pack(
-      "{s:s, s:b, s:n, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "name", mr_device_cuda.name,
+  bool measured = mr_cuda_measure(&pinned, &pageable, &memory_rate) == MR_OK;
+  return json_pack(
+      "{s:s, s:b, s:n, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "name", mr_device_cuda.name,
       "available", true, "reason", "model", accelerator.name, "driver_version",
       (json_int_t)accelerator.driver_version, "capability", (json_int_t)accelerator.capability,
       "processors", (json_int_t)accelerator.processors, "memory_bytes",
       (json_int_t)accelerator.memory_bytes, "free_bytes", (json_int_t)accelerator.free_bytes,
-      "memory_bytes_per_second", memory_rate, "pinned_bytes_per_second", rates_of(&pinned),
-      "pageable_bytes_per_second", rates_of(&pageable));
-  return MR_OK;
+      "memory_bytes_per_second", measured ? json_real(memory_rate) : json_null(),
+      "pinned_bytes_per_second", measured ? rates_of(&pinned) : json_null(),
+      "pageable_bytes_per_second", measured ? rates_of(&pageable) : json_null());
 }
 
 static mr_status print_machine(const struct mr_settings *settings, const struct mr_profile *profile,
                                const struct mr_store_rates *nvme, char **json_out) {
-  json_t *cuda = NULL;
-  mr_status status = cuda_of(&cuda);
-  if (status != MR_OK) {
-    return status;
-  }
+  json_t *cuda = cuda_of();
   uint64_t budget_bytes[MR_TIER_COUNT];
   mr_settings_tell_budgets(settings, budget_bytes);
   json_t *root = json_pack(

@@ -34,6 +34,10 @@ static void print_cpu(struct output *output, const json_t *device) {
 static void print_link(struct output *output, const json_t *device, const char *key,
                        const char *what) {
   const json_t *rates = json_object_get(device, key);
+  if (!json_is_object(rates)) {
+    output_text(output, "  %-16s %s memory: not measured\n", "", what);
+    return;
+  }
   output_text(output, "  %-16s %s memory: out %.2f, in %.2f, both at once %.2f GB/s\n", "", what,
               number_at(rates, "device_to_host") / 1e9, number_at(rates, "host_to_device") / 1e9,
               number_at(rates, "both") / 1e9);

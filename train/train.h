@@ -106,8 +106,8 @@ MR_CHECK_RESULT mr_status trainer_prepare(const struct trainer_options *options,
  */
 MR_CHECK_RESULT mr_status trainer_create(const struct trainer_options *options,
                                          struct trainer **trainer_out);
-/* `status` is what the trainer's work has come to; returns it, or MR_TIMEOUT where a CUDA device did
- * not answer in time, also where that shows here: what the device may still use stays until the
+/* `status` is what the trainer's work has come to; returns it, or MR_TIMEOUT where a CUDA device
+ * did not answer in time, also where that shows here: what the device may still use stays until the
  * process ends then (see mr_run_destroy). */
 MR_CHECK_RESULT mr_status trainer_destroy(struct trainer *trainer, mr_status status);
 

@@ -6,8 +6,8 @@
  * libcuda.so.1.
  *
  * Each user opens the driver for itself: the library is loaded once for the process, the device's
- * primary context counts its users, and so no state of ours is shared but the fault told last. A thread makes the context
- * its own with mr_cuda_enter before other calls.
+ * primary context counts its users, and so no state of ours is shared but the fault told last. A
+ * thread makes the context its own with mr_cuda_enter before other calls.
  *
  * Every result is looked at. mr_cuda_failed logs the one line that names the call and what it was
  * for, and turns the result into a status. After a fault on the device (an illegal address, say)

@@ -82,44 +82,49 @@ static mr_status copy(struct bench *bench, uint32_t i, void *host) {
   return result == MR_CU_SUCCESS ? wait_for(bench, i) : refuse(cuda, result, "cuMemcpyAsync");
 }
 
-/* Copies in, beside another thread's copy out: a call may last as long as its copy of pageable
- * memory does. */
-struct partner {
+/* A copy that begins when another thread's does: a call may last as long as its copy of pageable
+ * memory. */
+struct lane {
   struct bench *bench;
+  enum way way;
   void *host;
-  pthread_barrier_t start;
+  pthread_barrier_t *start;
+  double begin, end; /* seconds */
   mr_status status;
 };
 
 static void *copy_beside(void *argument) {
-  struct partner *partner = argument;
-  partner->status = mr_cuda_enter(&partner->bench->cuda);
-  (void)pthread_barrier_wait(&partner->start);
-  if (partner->status == MR_OK) {
-    partner->status = copy(partner->bench, WAY_IN, partner->host);
+  struct lane *lane = argument;
+  lane->status = mr_cuda_enter(&lane->bench->cuda);
+  (void)pthread_barrier_wait(lane->start);
+  lane->begin = mr_clock_seconds();
+  if (lane->status == MR_OK) {
+    lane->status = copy(lane->bench, lane->way, lane->host);
   }
+  lane->end = mr_clock_seconds();
   return NULL;
 }
 
+/* From the first beginning to the last end. */
 static mr_status time_both(struct bench *bench, void *const host[2], double *seconds_out) {
-  struct partner partner = {.bench = bench, .host = host[WAY_IN]};
+  pthread_barrier_t start;
   pthread_t thread;
-  if (pthread_barrier_init(&partner.start, NULL, 2) != 0) {
+  struct lane out = {.bench = bench, .way = WAY_OUT, .host = host[WAY_OUT], .start = &start};
+  struct lane in = {.bench = bench, .way = WAY_IN, .host = host[WAY_IN], .start = &start};
+  if (pthread_barrier_init(&start, NULL, 2) != 0) {
     return MR_NO_MEMORY;
   }
-  int failed = pthread_create(&thread, NULL, copy_beside, &partner);
+  int failed = pthread_create(&thread, NULL, copy_beside, &in);
   if (failed != 0) {
-    (void)pthread_barrier_destroy(&partner.start);
+    (void)pthread_barrier_destroy(&start);
     mr_log(MR_LOG_ERROR, "measuring the device: no second thread: %s", strerror(failed));
     return MR_NO_MEMORY;
   }
-  (void)pthread_barrier_wait(&partner.start);
-  double start = mr_clock_seconds();
-  mr_status status = copy(bench, WAY_OUT, host[WAY_OUT]);
+  (void)copy_beside(&out);
   (void)pthread_join(thread, NULL);
-  *seconds_out = mr_clock_seconds() - start;
-  (void)pthread_barrier_destroy(&partner.start);
-  return status == MR_OK ? partner.status : status;
+  (void)pthread_barrier_destroy(&start);
+  *seconds_out = fmax(out.end, in.end) - fmin(out.begin, in.begin);
+  return out.status == MR_OK ? in.status : out.status;
 }
 
 static mr_status time_one(struct bench *bench, enum way way, void *host, double *seconds_out) {

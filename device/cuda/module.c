@@ -132,6 +132,12 @@ mr_status mr_cuda_module_function(struct mr_cuda_module *module, const char *nam
   return MR_OK;
 }
 
+uint32_t mr_cuda_module_driver_version(const struct mr_cuda_module *module) {
+  int version = 0;
+  mr_cu_result result = module->cuda.driver_version(&version);
+  return result == MR_CU_SUCCESS && version > 0 ? (uint32_t)version : 0;
+}
+
 static mr_status allow_shared(struct mr_cuda_function *function, uint32_t bytes, const char *op) {
   struct mr_cuda *cuda = &function->module->cuda;
   mr_cu_result result =

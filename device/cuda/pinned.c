@@ -23,9 +23,11 @@ mr_status mr_cuda_pin(struct mr_device *device, void *data, uint64_t bytes, uint
     uint64_t length = mr_min_u64(piece_bytes, bytes - at);
     mr_cu_result result = cuda->host_register(pin.data + at, length, MR_CU_HOST_PORTABLE);
     if (result != MR_CU_SUCCESS) {
-      status = mr_cuda_failed(cuda, result, "cuMemHostRegister", "%s, %llu bytes, %llu of them at "
-                              "byte %llu", what, (unsigned long long)bytes,
-                              (unsigned long long)length, (unsigned long long)at);
+      status = mr_cuda_failed(cuda, result, "cuMemHostRegister",
+                              "%s, %llu bytes, %llu of them at "
+                              "byte %llu",
+                              what, (unsigned long long)bytes, (unsigned long long)length,
+                              (unsigned long long)at);
       give_back(device, &pin, at);
     }
   }

@@ -109,9 +109,8 @@ static void *stream_handle(const struct mr_stream *stream) {
 static mr_status record(struct mr_stream *stream, mr_cu_event event) {
   struct mr_cuda *cuda = &stream->device->cuda;
   mr_cu_result result = cuda->event_record(event, stream->handle);
-  return result == MR_CU_SUCCESS
-             ? MR_OK
-             : work_failed(cuda, result, "cuEventRecord", &stream->open->work);
+  return result == MR_CU_SUCCESS ? MR_OK
+                                 : work_failed(cuda, result, "cuEventRecord", &stream->open->work);
 }
 
 static mr_status stream_begin(struct mr_stream *stream, uint32_t mark, const struct mr_work *work) {
@@ -184,8 +183,7 @@ mr_status mr_cuda_await(struct mr_device *device, mr_cu_event event, const struc
       mr_log(MR_LOG_ERROR,
              "cuda: the device hangs: %s %s, %llu bytes, has not ended for %.1f s (time limit %.1f "
              "s); raise --io-timeout if it may take so long",
-             work->kind, work->name, (unsigned long long)work->bytes, age,
-             device->timeout_seconds);
+             work->kind, work->name, (unsigned long long)work->bytes, age, device->timeout_seconds);
       device->hangs = true;
       return MR_TIMEOUT;
     }

@@ -44,6 +44,10 @@ MR_API MR_CHECK_RESULT mr_status mr_cuda_module_function(struct mr_cuda_module *
                                                          const char *name,
                                                          struct mr_cuda_function **function_out);
 
+/* The version of CUDA that the driver supports, 1000 * major + 10 * minor, for a module's users who
+ * load NVIDIA's libraries; 0 where it does not tell. Any thread. */
+MR_API uint32_t mr_cuda_module_driver_version(const struct mr_cuda_module *module);
+
 struct mr_cuda_launch {
   uint32_t grid[3];      /* blocks */
   uint32_t block[3];     /* threads of a block */

@@ -6,8 +6,6 @@
 
 #include "tests/fake/state.h"
 
-#define DRIVER_VERSION 13000
-
 /* The device, as cuDeviceGetAttribute numbers it. */
 static const struct {
   int attribute;
@@ -99,7 +97,7 @@ mr_cu_result cuInit(unsigned flags) {
 mr_cu_result cuDriverGetVersion(int *version) {
   mr_cu_result result = fake_enter(FAKE_cuDriverGetVersion);
   if (result == FAKE_SUCCESS) {
-    *version = DRIVER_VERSION;
+    *version = fake_version();
   }
   return result;
 }

@@ -31,6 +31,8 @@
  * Kernels are C functions, found by name in the tables of kernels.c, and run on the stream's
  * thread.
  *
+ * MEMRUN_FAKE_VERSION is the version of CUDA that the driver says it supports.
+ *
  * MEMRUN_FAKE_REPORT=FILE: at exit, "calls NAME N" for each function that was called and "live KIND
  * N" for each kind of object that is still there.
  *
@@ -42,16 +44,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FAKE_API            __attribute__((visibility("default")))
+#define FAKE_API             __attribute__((visibility("default")))
 
-#define FAKE_POISON         0xffu
-#define FAKE_PAGE_BYTES     (2ull << 20) /* the granularity of physical memory */
-#define FAKE_DEFAULT_MEMORY (1ull << 30)
-#define FAKE_CONTEXT_BYTES  (16ull << 20)
-#define FAKE_MODULE_BYTES   (2ull << 20)
-#define FAKE_SHARED_BYTES   (48u << 10)  /* of a block, without asking */
-#define FAKE_MAX_SHARED     (227u << 10) /* of a block, after cuFuncSetAttribute */
-#define FAKE_QUEUE_ITEMS    1024u        /* of a stream; a call waits when there are as many */
+#define FAKE_POISON          0xffu
+#define FAKE_PAGE_BYTES      (2ull << 20) /* the granularity of physical memory */
+#define FAKE_DEFAULT_MEMORY  (1ull << 30)
+#define FAKE_DEFAULT_VERSION 13000u
+#define FAKE_CONTEXT_BYTES   (16ull << 20)
+#define FAKE_MODULE_BYTES    (2ull << 20)
+#define FAKE_SHARED_BYTES    (48u << 10)  /* of a block, without asking */
+#define FAKE_MAX_SHARED      (227u << 10) /* of a block, after cuFuncSetAttribute */
+#define FAKE_QUEUE_ITEMS     1024u        /* of a stream; a call waits when there are as many */
 
 /* A kernel: all of its grid at once. */
 typedef void (*fake_kernel_run)(const uint32_t grid[3], const uint32_t block[3],

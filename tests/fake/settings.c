@@ -67,6 +67,7 @@ static struct {
   uint64_t seed;
   uint64_t memory_bytes;
   uint64_t lazy_bytes;
+  uint64_t version;
   _Atomic uint64_t late_launch;
   _Atomic uint64_t late_bytes;
   struct fault faults[MAX_FAULTS];
@@ -159,6 +160,7 @@ void fake_settings_read(void) {
   settings.seed = read_number("MEMRUN_FAKE_SEED", 0);
   settings.memory_bytes = read_number("MEMRUN_FAKE_MEMORY", FAKE_DEFAULT_MEMORY);
   settings.lazy_bytes = read_number("MEMRUN_FAKE_LAZY", 0);
+  settings.version = read_number("MEMRUN_FAKE_VERSION", FAKE_DEFAULT_VERSION);
   read_late();
   read_faults();
   for (uint32_t i = 0; i < COUNT_COUNT; i++) {
@@ -169,6 +171,10 @@ void fake_settings_read(void) {
 
 uint64_t fake_seed(void) {
   return settings.seed;
+}
+
+int fake_version(void) {
+  return (int)settings.version;
 }
 
 uint64_t fake_memory_bytes(void) {

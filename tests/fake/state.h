@@ -54,6 +54,7 @@ enum fake_item_fate fake_enter_item(void);
 mr_cu_result fake_sticky(void);
 uint64_t fake_seed(void);
 uint64_t fake_memory_bytes(void);
+int fake_version(void);
 uint64_t fake_lazy_bytes(void);
 /* What somebody else takes with the n-th launch. */
 uint64_t fake_late_bytes(uint64_t launch);

@@ -303,6 +303,21 @@ class Info(harness.Case):
             for way, rate in device[memory].items():
                 self.assertGreater(rate, 0, way)
 
+    def test_device_whose_memory_others_have(self):
+        """Everything but the speeds is told, and one line says why they are not."""
+        broken = {"MEMRUN_CUDA_DRIVER": harness.fake_driver,
+                  "MEMRUN_FAKE_FAIL": "cuMemAlloc_v2:2:2"}
+        outcome = harness.run("info", "--json", env=broken)
+        self.assert_status(outcome, 0)
+        device = outcome.events("info")[0]["devices"][1]
+        self.assertTrue(device["available"])
+        self.assertEqual([device[key] for key in self.CUDA_KEYS[9:]], [None] * 3)
+        self.assertEqual(len(outcome.err.splitlines()), 1)
+        self.assertIn("cuMemAlloc for measuring the device", outcome.err)
+        outcome = harness.run("info", env=broken)
+        self.assert_status(outcome, 0)
+        self.assertIn("pinned memory: not measured", outcome.out)
+
     def test_fake_device_in_text(self):
         outcome = harness.run("info", env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
         self.assert_status(outcome, 0)

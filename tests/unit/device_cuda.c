@@ -187,12 +187,9 @@ static void more_than_there_is_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_begins_as_zeros),
-      cmocka_unit_test(ranges_share_pages),
-      cmocka_unit_test(streams_follow_marks),
-      cmocka_unit_test(memory_is_pinned_in_pieces),
-      cmocka_unit_test(memory_comes_back),
-      cmocka_unit_test(more_than_there_is_is_refused),
+      cmocka_unit_test(memory_begins_as_zeros), cmocka_unit_test(ranges_share_pages),
+      cmocka_unit_test(streams_follow_marks),   cmocka_unit_test(memory_is_pinned_in_pieces),
+      cmocka_unit_test(memory_comes_back),      cmocka_unit_test(more_than_there_is_is_refused),
   };
   return device_found() ? cmocka_run_group_tests(tests, NULL, NULL) : DEVICE_NOT_FOUND;
 }

@@ -50,24 +50,26 @@ static mr_status find_functions(struct cublaslt *lt, void *library, const char *
   return MR_OK;
 }
 
-static void *open_library(const char **file_out) {
+static void *open_library(uint32_t driver_version, const char **file_out) {
   static const char *const files[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
   const char *given = getenv("MEMRUN_CUBLASLT");
   if (given != NULL && given[0] != '\0') {
     *file_out = given;
     return dlopen(given, RTLD_NOW | RTLD_LOCAL);
   }
+  /* A library of a later major version does not work on an older driver. */
+  bool older = driver_version != 0 && driver_version < 13000;
   void *library = NULL;
   for (size_t i = 0; library == NULL && i < sizeof files / sizeof files[0]; i++) {
-    *file_out = files[i];
-    library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
+    *file_out = files[older ? 1 - i : i];
+    library = dlopen(*file_out, RTLD_NOW | RTLD_LOCAL);
   }
   return library;
 }
 
-mr_status cublaslt_open(struct cublaslt **cublaslt_out) {
+mr_status cublaslt_open(uint32_t driver_version, struct cublaslt **cublaslt_out) {
   const char *file = NULL;
-  void *library = open_library(&file);
+  void *library = open_library(driver_version, &file);
   if (library == NULL) {
     mr_log(MR_LOG_ERROR,
            "cuBLASLt was not found (%s); install NVIDIA's cuBLAS 12 or 13, or name the file in "
@@ -75,6 +77,7 @@ mr_status cublaslt_open(struct cublaslt **cublaslt_out) {
            dlerror());
     return MR_UNSUPPORTED;
   }
+  mr_log(MR_LOG_DEBUG, "cuBLASLt: %s", file);
   struct cublaslt *lt = calloc(1, sizeof *lt);
   if (lt == NULL) {
     mr_log(MR_LOG_ERROR, "out of host memory: %zu bytes for cuBLASLt", sizeof *lt);

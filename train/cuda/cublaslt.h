@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products by cuBLASLt, found with dlopen when the kernels are opened: libcublasLt.so.13 or
- * .12, or the file that MEMRUN_CUBLASLT names. The part of its interface that is used is declared
- * here as its documentation has it, so that no header of NVIDIA's is needed to build.
+ * .12, that of the driver's major version first, or the file that MEMRUN_CUBLASLT names. The part
+ * of its interface that is used is declared here as its documentation has it, so that no header of
+ * NVIDIA's is needed to build.
  *
  * cuBLASLt thinks in columns: a row-major matrix is its own transpose there, so out^T = op(b)^T .
  * op(a)^T is asked for, with b first; then the bias over our columns is the one over its rows that
@@ -80,8 +81,9 @@ enum {
 
 struct cublaslt;
 
-/* MR_UNSUPPORTED: no library was found, or it is too old; logged. */
-MR_CHECK_RESULT mr_status cublaslt_open(struct cublaslt **cublaslt_out);
+/* `driver_version` as mr_cuda_module_driver_version has it. MR_UNSUPPORTED: no library was found,
+ * or it is too old; logged. */
+MR_CHECK_RESULT mr_status cublaslt_open(uint32_t driver_version, struct cublaslt **cublaslt_out);
 void cublaslt_close(struct cublaslt *cublaslt);
 
 /* Enqueues a product of an op on its stream. One thread at a time, whose context is the device's.

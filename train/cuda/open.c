@@ -74,7 +74,7 @@ mr_status cuda_kernels_open(void) {
     status = load_image();
   }
   if (users == 0 && status == MR_OK) {
-    status = cublaslt_open(&products);
+    status = cublaslt_open(mr_cuda_module_driver_version(module), &products);
   }
   users++;
   if (status != MR_OK) {
