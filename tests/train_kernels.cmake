@@ -5,6 +5,8 @@ memrun_test(unit/kernels_openblas LABEL unit COMMAND test_unit_kernels)
 set_property(TEST unit/kernels_openblas APPEND PROPERTY ENVIRONMENT MEMRUN_GEMM=openblas)
 memrun_unit_test(kernels_bf16 unit/kernels_trial.c unit/kernels_errors.c)
 target_link_libraries(test_unit_kernels_bf16 PRIVATE memrun_kernels)
+memrun_unit_test(vectors)
+target_link_libraries(test_unit_vectors PRIVATE memrun_kernels)
 # The reference once more, in double precision, instead of the library of kernels.
 memrun_unit_test(kernels_gradient ${PROJECT_SOURCE_DIR}/train/kernels/reference.c)
 target_compile_definitions(test_unit_kernels_gradient PRIVATE KERNEL_REAL=double)
