@@ -2,7 +2,8 @@
 /*
  * bench_adamw [rounds] [threads] [million parameters] [wall|cpu]: AdamW beside an in-place vector
  * add over the same arrays, in turns. AdamW moves 28 bytes a parameter (four reads, three writes),
- * the add 12 an element; both are bound by memory, so their bytes per second are comparable.
+ * the add 12 an element; both are bound by memory, so their bytes per second are comparable. Then
+ * AdamW by every instruction set that this processor has, in turns.
  */
 #include <stdio.h>
 
@@ -39,6 +40,56 @@ static double time_adamw(struct mr_team *team, bool cpu, const struct kernel_ada
   mr_status status = kernel_fast()->adamw(team, op);
   MR_ASSERT(status == MR_OK);
   return bench_seconds(cpu) - start;
+}
+
+struct update {
+  const struct vector_table *vector;
+  struct vector_adamw range;
+};
+
+static void update_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct update *update = context;
+  uint64_t first = (uint64_t)task * RANGE;
+  struct vector_adamw range = update->range;
+  range.p += first;
+  range.g += first;
+  range.m += first;
+  range.v += first;
+  range.count = mr_min_u64(RANGE, range.count - first);
+  update->vector->adamw(&range);
+}
+
+/* As kernel_fast() does it, by another set than the widest too. */
+static void time_sets(struct mr_team *team, uint32_t rounds, bool cpu,
+                      const struct kernel_adamw *op) {
+  enum { MOST_SETS = 4 };
+  static double rates[MOST_SETS][BENCH_MAX_ROUNDS];
+  for (uint32_t i = 0; i < rounds; i++) {
+    for (unsigned set = 0; set < MOST_SETS && vector_at(MR_F32, set) != NULL; set++) {
+      struct update update = {vector_at(MR_F32, set),
+                              {.p = op->p,
+                               .g = op->g,
+                               .m = op->m,
+                               .v = op->v,
+                               .count = op->count,
+                               .grad_scale = 1,
+                               .beta1 = op->beta1,
+                               .beta2 = op->beta2,
+                               .eps = op->eps,
+                               .step_size = op->lr,
+                               .decay = op->lr * op->weight_decay,
+                               .inverse1 = 1 / op->correction1,
+                               .inverse2 = 1 / op->correction2}};
+      double start = bench_seconds(cpu);
+      mr_team_run(team, (uint32_t)mr_div_up(op->count, RANGE), update_task, &update);
+      rates[set][i] = 28.0 * (double)op->count / (bench_seconds(cpu) - start) / 1e9;
+    }
+  }
+  for (unsigned set = 0; set < MOST_SETS && vector_at(MR_F32, set) != NULL; set++) {
+    printf("AdamW by %-7s %6.2f GB/s\n", vector_at(MR_F32, set)->name,
+           bench_median(rates[set], rounds));
+  }
 }
 
 int main(int argc, char **argv) {
@@ -79,6 +130,7 @@ int main(int argc, char **argv) {
   printf("in-place add   %6.2f GB/s\n", bench_median(add, rounds));
   printf("AdamW          %6.2f GB/s, %.0f million parameters/s\n", rate, rate / 28 * 1e3);
   printf("ratio (median) %6.3f\n", bench_median(ratio, rounds));
+  time_sets(team, rounds, cpu, &op);
   bench_free(p, count);
   bench_free(m, count);
   bench_free(v, count);

@@ -11,25 +11,13 @@
 #include <string.h>
 
 #include "train/kernels/adamw.h"
+#include "train/kernels/lanes.h"
 
-#if defined(__AVX512F__) || defined(__FMA__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-#define LANES 16u
-
-typedef float vec __attribute__((vector_size(64)));
-typedef int32_t ivec __attribute__((vector_size(64)));
 typedef float vec_memory __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float half_vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double dvec __attribute__((vector_size(64)));
-typedef uint32_t uvec __attribute__((vector_size(64)));
 typedef uint16_t bf16_vec __attribute__((vector_size(32)));
 typedef uint16_t bf16_memory __attribute__((vector_size(32), aligned(2), may_alias));
-
-#define LEAF static inline __attribute__((always_inline))
 
 extern const struct vector_table VECTOR_TABLE;
 
@@ -63,19 +51,11 @@ LEAF void store(float *p, vec x, size_t lanes) {
   }
 }
 
-LEAF vec splat(float x) {
-  return x - (vec){0};
-}
-
-LEAF vec pick(ivec mask, vec yes, vec no) {
-  return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
-}
-
 /* As bf16_round; in whole numbers, so that every instruction set gives the same bits. */
 LEAF bf16_vec bf16_of(vec x) {
   uvec bits = (uvec)x, rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   uvec quiet = bits >> 16 | 0x40u;
-  ivec no_number = (ivec)(bits & 0x7fffffffu) > 0x7f800000;
+  ivec no_number = ~below((ivec)(bits & 0x7fffffffu), 0x7f800001);
   return __builtin_convertvector((uvec)pick(no_number, (vec)quiet, (vec)rounded), bf16_vec);
 }
 
@@ -121,32 +101,6 @@ LEAF void put(element *p, vec x, size_t lanes) {
   store(p, x, lanes);
 }
 #endif
-
-/* a < b ? a : b and a > b ? a : b in each lane; compilers do not find AVX-512's instruction for it.
- */
-#if defined(__AVX512F__)
-LEAF vec smaller(vec a, vec b) {
-  return (vec)_mm512_min_ps((__m512)a, (__m512)b);
-}
-
-LEAF vec larger(vec a, vec b) {
-  return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-}
-#else
-LEAF vec smaller(vec a, vec b) {
-  return pick(a < b, a, b);
-}
-
-LEAF vec larger(vec a, vec b) {
-  return pick(a > b, a, b);
-}
-#endif
-
-/* All ones in the first `lanes` lanes. */
-LEAF ivec first_lanes(size_t lanes) {
-  const ivec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return index < (int32_t)lanes;
-}
 
 LEAF float sum_lanes(vec x) {
   float lane[LANES];
@@ -429,86 +383,49 @@ static void softmax_scaled(void *row, size_t count, float lse, float factor) {
   }
 }
 
-/* a * b + c in each lane, rounded once on every machine: by the processor where it can, else by the
- * C library. */
-#if defined(__AVX512F__)
-LEAF vec fused(vec a, vec b, vec c) {
-  return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-}
-#elif defined(__FMA__)
-union halves {
-  vec whole;
-  __m256 half[2];
-};
-
-LEAF vec fused(vec a, vec b, vec c) {
-  const union halves x = {a}, y = {b};
-  union halves sum = {c};
-  sum.half[0] = _mm256_fmadd_ps(x.half[0], y.half[0], sum.half[0]);
-  sum.half[1] = _mm256_fmadd_ps(x.half[1], y.half[1], sum.half[1]);
-  return sum.whole;
-}
-#elif defined(__aarch64__)
-union quarters {
-  vec whole;
-  float32x4_t quarter[4];
-};
-
-LEAF vec fused(vec a, vec b, vec c) {
-  const union quarters x = {a}, y = {b};
-  union quarters sum = {c};
-  for (unsigned i = 0; i < 4; i++) {
-    sum.quarter[i] = vfmaq_f32(sum.quarter[i], x.quarter[i], y.quarter[i]);
-  }
-  return sum.whole;
-}
-#else
-LEAF vec fused(vec a, vec b, vec c) {
-  for (unsigned lane = 0; lane < LANES; lane++) {
-    c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
-  }
-  return c;
-}
-#endif
-
 /* Six lines ahead: 2 to 3 % over none, while 256 floats already lose a tenth (bench/adamw). */
 #define ADAMW_PREFETCH_FLOATS 96
 
 /* 0 where x is smaller than `least`. */
 LEAF vec settle(vec x, float least) {
-  return (vec)((ivec)x & ~((x < least) & (x > -least)));
+  return (vec)((ivec)x & ~below((ivec)x & INT32_MAX, bits_of(least)));
 }
 
 /* Operation by operation as the device's (train/cuda/update.cu), since a plan may choose between
  * the two: what is added to a product is added by fused(), whatever else a compiler would do. */
-static void adamw(const struct vector_adamw *a) {
+LEAF void adamw_lanes(const struct vector_adamw *a, size_t i, size_t lanes) {
   const vec step_size = splat(-a->step_size), decay = splat(-a->decay);
   const vec left1 = splat(1.0f - a->beta1), left2 = splat(1.0f - a->beta2);
-  for (size_t i = 0; i < a->count; i += LANES) {
-    size_t lanes = part(a->count, i);
+  vec p = settle(load(a->p + i, lanes), ADAMW_LEAST);
+  vec m = settle(load(a->m + i, lanes), ADAMW_LEAST);
+  vec v = settle(load(a->v + i, lanes), ADAMW_LEAST_SQUARE);
+  vec g = settle(load(a->g + i, lanes) * a->grad_scale, ADAMW_LEAST);
+  m = settle(fused(left1, g, m * a->beta1), ADAMW_LEAST);
+  v = settle(fused(left2, g * g, v * a->beta2), ADAMW_LEAST_SQUARE);
+  vec root = v * a->inverse2;
+  for (unsigned lane = 0; lane < LANES; lane++) {
+    root[lane] = sqrtf(root[lane]);
+  }
+  vec change = m * a->inverse1 / (root + a->eps);
+  p = settle(fused(step_size, change, fused(decay, p, p)), ADAMW_LEAST);
+  store(a->m + i, m, lanes);
+  store(a->v + i, v, lanes);
+  store(a->p + i, p, lanes);
+  if (a->working != NULL) store_bf16(a->working + i, p, lanes);
+}
+
+static void adamw(const struct vector_adamw *a) {
+  size_t i = 0;
+  for (; i + LANES <= a->count; i += LANES) {
     if (i + ADAMW_PREFETCH_FLOATS < a->count) {
       __builtin_prefetch(a->g + i + ADAMW_PREFETCH_FLOATS, 0);
       __builtin_prefetch(a->m + i + ADAMW_PREFETCH_FLOATS, 1);
       __builtin_prefetch(a->v + i + ADAMW_PREFETCH_FLOATS, 1);
       __builtin_prefetch(a->p + i + ADAMW_PREFETCH_FLOATS, 1);
     }
-    vec p = settle(load(a->p + i, lanes), ADAMW_LEAST);
-    vec m = settle(load(a->m + i, lanes), ADAMW_LEAST);
-    vec v = settle(load(a->v + i, lanes), ADAMW_LEAST_SQUARE);
-    vec g = settle(load(a->g + i, lanes) * a->grad_scale, ADAMW_LEAST);
-    m = settle(fused(left1, g, m * a->beta1), ADAMW_LEAST);
-    v = settle(fused(left2, g * g, v * a->beta2), ADAMW_LEAST_SQUARE);
-    vec root = v * a->inverse2;
-    for (unsigned lane = 0; lane < LANES; lane++) {
-      root[lane] = sqrtf(root[lane]);
-    }
-    vec change = m * a->inverse1 / (root + a->eps);
-    p = settle(fused(step_size, change, fused(decay, p, p)), ADAMW_LEAST);
-    store(a->m + i, m, lanes);
-    store(a->v + i, v, lanes);
-    store(a->p + i, p, lanes);
-    if (a->working != NULL) store_bf16(a->working + i, p, lanes);
+    adamw_lanes(a, i, LANES);
   }
+  if (i < a->count) adamw_lanes(a, i, a->count - i);
 }
 
 const struct vector_table VECTOR_TABLE = {

@@ -3,7 +3,7 @@
  * The vector arithmetic of the fast kernels: leaves over one row or one range, in vectors of
  * sixteen floats. vector.c is compiled once for each instruction set (plain, AVX2, AVX-512) and
  * type of elements, and the widest set that the processor has is chosen at run time, so one binary
- * runs everywhere; where every processor has NEON, plain is compiled for that. `void *` points to
+ * runs everywhere; on arm64, where every processor has NEON, plain is that. `void *` points to
  * elements: floats, or bf16, which are widened as they are loaded and rounded as they are stored,
  * with the same arithmetic in between. Reductions keep sixteen lanes and a fixed tree whatever the
  * instruction set; an element-wise function gives an element the same bits wherever it stands in a
