@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """A peer of the compute benchmarks: GPT-2 training steps in PyTorch, AdamW, no dropout.
 
-The model computes what GPT2LMHeadModel computes. Prints a line for each step: seconds and loss.
-With --turns a line on standard input asks for the next --steps steps, until there are no more.
+The model computes what GPT2LMHeadModel computes. Prints a line for each step, once it has read the
+loss: seconds, from its batch on, and the loss. Batches are windows of --data, one after another, a
+file in llm.c's .bin format, or one of random tokens without it. With --turns a line on standard
+input asks for the next --steps steps, until there are no more; after them it gives back the memory
+that only steps need, and says so by an empty line. Ends with 3 where the device's memory is too
+small.
 """
 import argparse
 import contextlib
+import itertools
+import re
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+BIN_HEADER_BYTES = 1024  # then 16-bit tokens
+DOES_NOT_FIT = 3
 
 
 class Block(nn.Module):
@@ -86,8 +95,34 @@ def parse():
     parser.add_argument("--attention", choices=("plain", "fused"), default="plain")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--turns", action="store_true")
-    parser.add_argument("--version", action="version", version="PyTorch " + torch.__version__)
+    parser.add_argument("--data")
+    parser.add_argument("--version", action="store_true", help="and the device's, and its name")
     return parser.parse_args()
+
+
+def tell_version(device):
+    """Fails where PyTorch cannot use the device."""
+    words = "PyTorch " + torch.__version__
+    if device == "cuda":
+        words += ", CUDA %s on %s" % (torch.version.cuda, torch.cuda.get_device_name())
+    print(words)
+
+
+def batches(a):
+    """Tokens and targets of step after step, on the device."""
+    if a.data is None:
+        tokens = torch.randint(0, a.vocab, (a.batch, a.seq + 1)).to(a.device)
+        while True:
+            yield tokens[:, :-1], tokens[:, 1:]
+    with open(a.data, "rb") as file:
+        words = torch.frombuffer(bytearray(file.read()[BIN_HEADER_BYTES:]), dtype=torch.int16)
+    window = a.batch * a.seq
+    for at in itertools.cycle(range(0, len(words) - window, window)):
+        pair = [words[first:first + window].to(torch.int64).bitwise_and(0xFFFF).view(a.batch, a.seq)
+                for first in (at, at + 1)]
+        if a.device == "cuda":
+            pair = [half.pin_memory().to(a.device, non_blocking=True) for half in pair]
+        yield pair
 
 
 def make_optimizer(model, device):
@@ -101,14 +136,15 @@ def make_optimizer(model, device):
     )
 
 
-def run_steps(a, model, optimizer, tokens):
+def run_steps(a, model, optimizer, source):
     for _ in range(a.steps):
         cast = contextlib.nullcontext()
         if a.dtype == "bf16":
             cast = torch.autocast(a.device, dtype=torch.bfloat16)
         start = time.monotonic()
+        tokens, targets = next(source)
         with cast:
-            loss = model(tokens[:, :-1], tokens[:, 1:])
+            loss = model(tokens, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -116,8 +152,7 @@ def run_steps(a, model, optimizer, tokens):
         print("%.6f %.6f" % (time.monotonic() - start, value), flush=True)
 
 
-def main():
-    a = parse()
+def train(a):
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
@@ -126,13 +161,30 @@ def main():
     fused = a.attention == "fused"
     model = GPT2(a.layers, a.width, a.heads, a.vocab, a.positions, fused).to(a.device)
     optimizer = make_optimizer(model, a.device)
-    tokens = torch.randint(0, a.vocab, (a.batch, a.seq + 1)).to(a.device)
+    source = batches(a)
     if a.compile:
         model = torch.compile(model)
     if not a.turns:
-        run_steps(a, model, optimizer, tokens)
+        run_steps(a, model, optimizer, source)
     for _ in sys.stdin if a.turns else ():
-        run_steps(a, model, optimizer, tokens)
+        run_steps(a, model, optimizer, source)
+        if a.device == "cuda":
+            torch.cuda.empty_cache()
+        print(flush=True)
+
+
+def main():
+    a = parse()
+    if a.version:
+        tell_version(a.device)
+        return
+    try:
+        train(a)
+    except RuntimeError as failed:  # PyTorch's own, or a library's that found no room
+        if not re.search("out of memory|ALLOC_FAILED", str(failed)):
+            raise
+        print("gpt2_torch.py: %s" % str(failed).split(". ", maxsplit=1)[0], file=sys.stderr)
+        sys.exit(DOES_NOT_FIT)
 
 
 if __name__ == "__main__":

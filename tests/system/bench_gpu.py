@@ -21,16 +21,24 @@ SCRIPTS = None
 SMALL = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "64", "--batch", "1", "--seq",
          "8"]
 
-# A peer whose steps take 2 s, and 1 s in the first turn, which is not to count.
+# A peer whose third step takes 0.3 s, but for the first turn, which is not to count. It has room
+# for 2 sequences.
 PEER = """
-import sys
+import sys, time
 if "--version" in sys.argv:
     print("peer 1")
     sys.exit()
-steps = int(sys.argv[sys.argv.index("--steps") + 1])
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+if int(option("--batch")) > 2:
+    sys.exit(3)
+tokens = 3 * 8 * int(option("--batch")) + 1
+assert len(open(option("--data"), "rb").read()) == 1024 + 2 * tokens
 for number, _ in enumerate(sys.stdin):
-    for step in range(steps):
-        print("%.6f 5.0" % (9 if step < 2 else 1 + min(number, 1)), flush=True)
+    for step in range(int(option("--steps"))):
+        time.sleep((0, 0, 0.3)[step] if number > 0 else 0)
+        print("0.1 5.0", flush=True)
+    print(flush=True)
 """
 
 
@@ -60,30 +68,63 @@ class Copies(harness.Case):
 
 class Peer(harness.Case):
 
-    def test_row(self):
+    def measure(self, *options):
         peer = harness.scratch / "peer.py"
         peer.write_text(PEER)
-        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--memrun", harness.memrun, "--python",
-                  sys.executable, "--peer", peer, "--rounds", 2, "--steps", 3, "--shape",
-                  "gpt2-f32", *SMALL, **cuda_device.environment())
+        return run(sys.executable, SCRIPTS / "gpu_peer.py", "--memrun", harness.memrun, "--python",
+                   sys.executable, "--peer", peer, "--rounds", 2, "--steps", 3, "--shape",
+                   "gpt2-f32", *SMALL[:-4], "--seq", 8, *options, **cuda_device.environment())
+
+    def test_row(self):
+        out = self.measure("--batch", 1)
         self.assertEqual(out.returncode, 0, out.stderr)
-        name, ours, theirs, ratio = out.stdout.splitlines()[-1].split()[:4]
-        self.assertEqual((name, theirs), ("gpt2-f32", "2000.00"))
+        name, batch, ours, theirs, ratio = out.stdout.splitlines()[-1].split()[:5]
+        self.assertEqual((name, batch), ("gpt2-f32", "1"))
+        self.assertTrue(300 <= float(theirs) < 600, out.stdout)
         self.assertGreater(min(float(ours), float(ratio)), 0)
-        self.assertIn("# peer 1", out.stdout)
+        for words in ("# device: Fake GPU, 1.0 GiB", "# peer 1", "# warning: "):
+            self.assertIn(words, out.stdout)
+
+    def test_largest_batch_that_fits(self):
+        out = self.measure()
+        self.assertEqual(out.returncode, 0, out.stderr)
+        self.assertEqual(out.stdout.splitlines()[-1].split()[:2], ["gpt2-f32", "2"])
+        self.assertIn("# gpt2-f32: a batch of 2, for one of 4 does not fit: PyTorch ran out",
+                      out.stdout)
+
+    def test_batch_that_does_not_fit(self):
+        for batch, width, who in ((4, 64, "PyTorch"), (8192, 1024, "memrun")):
+            out = self.measure("--batch", batch, "--width", width, "--heads", width // 64)
+            self.assertEqual(out.returncode, harness.DOES_NOT_FIT, out.stderr)
+            self.assertRegex(out.stderr.splitlines()[-1], r"batch of %d does not fit .*%s.*; give a"
+                             % (batch, who))
+
+    def test_without_a_device(self):
+        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--memrun", harness.memrun,
+                  MEMRUN_CUDA_DRIVER="/nonexistent/libcuda.so.1")
+        self.assertEqual(out.returncode, harness.SKIPPED)
+        self.assertEqual(len(out.stderr.splitlines()), 1)
+
+    def test_versions(self):
+        sys.path.insert(0, str(SCRIPTS))
+        import gpu_peer
+        self.assertIsNone(gpu_peer.warning("PyTorch 2.11.0+cu130, CUDA 13.0 on NVIDIA H200"))
+        for version in ("PyTorch 2.1.1", "PyTorch 2.12.11", "PyTorch 2.110.0"):
+            self.assertIn("2.11", gpu_peer.warning(version))
 
     def test_median_of_pairs(self):
         sys.path.insert(0, str(SCRIPTS))
         import gpu_peer
         shape = dict(layers=1, width=4, heads=1, vocab=8, batch=2, seq=4)
         cells = gpu_peer.row("x", shape, [1, 2, 4], [3, 3, 3]).split()
-        self.assertEqual(cells[:4], ["x", "2000.00", "3000.00", "1.500"])
-        self.assertEqual(float(cells[4]), 4)
+        self.assertEqual(cells[:5], ["x", "2", "2000.00", "3000.00", "1.500"])
+        self.assertEqual(float(cells[5]), 4)
         # 6 flops for each of 8 rows and 12 * 16 + 8 * 4 weights, and attention's triangle.
         self.assertEqual(gpu_peer.step_flops(shape), 6 * 8 * (192 + 32) + 3.5 * 2 * 8 * 4 * 4)
 
     def test_without_pytorch(self):
-        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--python", "/bin/false")
+        out = run(sys.executable, SCRIPTS / "gpu_peer.py", "--memrun", harness.memrun, "--python",
+                  "/bin/false", **cuda_device.environment())
         self.assertEqual(out.returncode, harness.SKIPPED)
         self.assertEqual(len(out.stderr.splitlines()), 1)
 
