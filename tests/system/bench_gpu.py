@@ -131,16 +131,35 @@ class Peer(harness.Case):
 
 class Large(harness.Case):
 
+    def measure(self, host, nvme):
+        return run(sys.executable, SCRIPTS / "gpu_large.py", "--memrun", harness.memrun,
+                   "--device-mem", cuda_device.in_use() + 20 * harness.MIB, "--host-mem", host,
+                   "--nvme", nvme, "--steps", 3, "--", *SMALL, "--positions", "8",
+                   **cuda_device.environment())
+
     def test_report(self):
-        out = run(sys.executable, SCRIPTS / "gpu_large.py", "--memrun", harness.memrun,
-                  "--device-mem", cuda_device.in_use() + 20 * harness.MIB, "--host-mem", "4MiB",
-                  "--nvme", harness.scratch / "nvme", "--steps", 3, "--", *SMALL, "--positions",
-                  "8", **cuda_device.environment())
+        out = self.measure("4MiB", harness.folder("nvme"))
         self.assertEqual(out.returncode, 0, out.stderr)
-        found = re.search(r"step +([\d.]+) s \(median of 2\)", out.stdout)
+        found = re.search(r"step +([\d.]+) s \(median of 2\), \d+ tokens/s", out.stdout)
         self.assertTrue(found, out.stdout)
-        for words in ("footprint", "peaks      device", "bound      ", "bound by   ", "nvme_write"):
+        for words in ("# device: Fake GPU", "footprint ", "plan       needs device ",
+                      "peaks      device", "bound      ", "bound by   ", "nvme_write"):
             self.assertIn(words, out.stdout)
+
+    def test_refused_before_it_is_run(self):
+        out = run(sys.executable, SCRIPTS / "gpu_large.py", "--memrun", harness.memrun,
+                  "--device-mem", cuda_device.in_use() + harness.MIB, "--host-mem", "1MiB",
+                  "--nvme", "%s:1MiB" % harness.folder("nvme"), "--", *SMALL, "--width", "256",
+                  "--layers", "4", "--positions", "8", **cuda_device.environment())
+        self.assertEqual(out.returncode, harness.DOES_NOT_FIT, out.stderr)
+        self.assertIn("memrun: does not fit", out.stderr)
+        self.assertIn("gpu_large.py: the job does not fit", out.stderr)
+        self.assertNotIn("step ", out.stderr)
+
+    def test_ended_early(self):
+        out = self.measure("4MiB", harness.scratch / "nowhere" / "nvme")
+        self.assertNotEqual(out.returncode, 0, out.stdout)
+        self.assertRegex(out.stderr.splitlines()[-1], "^gpu_large.py: memrun .*ended with status")
 
     def test_summary(self):
         sys.path.insert(0, str(SCRIPTS))
@@ -150,7 +169,7 @@ class Large(harness.Case):
                 "moved_bytes": dict.fromkeys(gpu_large.LINKS, 8),
                 "link_busy_seconds": dict.fromkeys(gpu_large.LINKS, 2.0)}
         steps = [{**step, "seconds": seconds} for seconds in (50.0, 2.0, 3.0, 4.0)]
-        done = {"event": "done", "plan": {"bound_seconds": 1.5}, "footprint_bytes": 7}
+        done = {"event": "done", "plan": {"bound_seconds": 1.5}}
         found = gpu_large.summarize([*steps, done])
         self.assertEqual((found["steps"], found["seconds"]), (3, statistics.median([2, 3, 4])))
         self.assertAlmostEqual(found["tokens_per_second"], 40 / 3)
