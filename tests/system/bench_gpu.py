@@ -80,7 +80,7 @@ class Peer(harness.Case):
         self.assertEqual(out.returncode, 0, out.stderr)
         name, batch, ours, theirs, ratio = out.stdout.splitlines()[-1].split()[:5]
         self.assertEqual((name, batch), ("gpt2-f32", "1"))
-        self.assertTrue(300 <= float(theirs) < 600, out.stdout)
+        self.assertTrue(300 <= float(theirs) < 3000, out.stdout)
         self.assertGreater(min(float(ours), float(ratio)), 0)
         for words in ("# device: Fake GPU, 1.0 GiB", "# peer 1", "# warning: "):
             self.assertIn(words, out.stdout)
