@@ -16,7 +16,7 @@ nvme             = 7 TB
 # host_memory_bandwidth = 200 GB/s
 
 # Ops: the longer of arithmetic and memory traffic, plus the cost of starting one.
-compute          = 320 TFLOP/s          # TF32 on tensor cores, as large products reach it
+compute          = 50 TFLOP/s           # fp32, which memrun computes without TF32
 memory_bandwidth = 2.9 TB/s
 op_overhead      = 6 us
 
@@ -27,6 +27,12 @@ nvme_read        = 24 GB/s, 100 us
 nvme_write       = 14 GB/s, 40 us
 nvme_mixed       = 26 GB/s              # reads and writes together
 
-# Kinds of ops that do not reach the above.
-rate attention.forward  = 140 TFLOP/s
-rate attention.backward = 110 TFLOP/s
+# Kinds of ops that reach something else: attention, and with --dtype bf16 what runs on tensor cores.
+rate attention.forward       = 20 TFLOP/s
+rate attention.backward      = 16 TFLOP/s
+rate linear.forward.bf16     = 620 TFLOP/s
+rate linear.backward.bf16    = 600 TFLOP/s
+rate head.logits.bf16        = 600 TFLOP/s
+rate head.gradient.bf16      = 600 TFLOP/s
+rate attention.forward.bf16  = 300 TFLOP/s
+rate attention.backward.bf16 = 220 TFLOP/s
