@@ -443,6 +443,13 @@ static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
   }
 }
 
+/* Adds (or takes away) a move over the link, and over the one that it crosses. */
+static void account_move(struct mr_draft *draft, mr_tensor_id tensor, mr_link link, int sign) {
+  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_draft_crossed(draft->problem, l)) {
+    draft->link_seconds[l] += sign * draft->move_seconds[tensor][l];
+  }
+}
+
 /* Adds (sign 1) or takes away (sign -1) what the tensor's decisions use of links, host and NVMe. */
 static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
   uint64_t bytes = draft->program->tensors[tensor].bytes;
@@ -453,13 +460,11 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
     bool host = gap->decision == MR_DECISION_HOST;
     nvme = nvme || !host;
     if (gap->resting) continue;
-    mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
-    mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
     if (!gap->final) {
-      draft->link_seconds[in] += sign * draft->move_seconds[tensor][in];
+      account_move(draft, tensor, host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ, sign);
     }
     if (gap->written) {
-      draft->link_seconds[out] += sign * draft->move_seconds[tensor][out];
+      account_move(draft, tensor, host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE, sign);
     }
   }
   int64_t pages = sign * (int64_t)draft->pages[tensor];

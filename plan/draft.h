@@ -124,6 +124,14 @@ static inline bool mr_link_overlaps(mr_link link) {
   return link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
 }
 
+/* The link that moves of NVMe cross on their way; MR_LINK_COUNT: none. */
+static inline mr_link mr_draft_crossed(const struct mr_plan_problem *problem, mr_link link) {
+  if (!problem->nvme_staged || !mr_link_overlaps(link)) {
+    return MR_LINK_COUNT;
+  }
+  return link == MR_LINK_NVME_READ ? MR_LINK_HOST_TO_DEVICE : MR_LINK_DEVICE_TO_HOST;
+}
+
 /* The seconds for which a move of `bytes` takes up its link. NVMe moves overlap, so that their
  * latency holds up nobody but who waits for them. */
 double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
@@ -142,6 +150,11 @@ double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem);
  * what the drive does then, and what one cannot use is the other's. */
 void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_share, double *read_out,
                          double *write_out);
+/* The parts of their own rates that an NVMe move and a copy the same way have of a link that both
+ * cross, where the drive gives the move `*nvme_pace` of its rate; each has half where both could
+ * use more. Nothing changes where NVMe is not staged. */
+void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, bool copies,
+                        double *nvme_pace, double *copy_pace);
 /* The share of whoever compute waits for: the store holds the other one back. */
 #define MR_DRIVE_AWAITED_SHARE 0.75
 

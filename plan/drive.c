@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NVMe does to those who share its drive: reads to writes, and both to ops. */
+/* What NVMe does to those who share its drive or its way: reads to writes, both to ops, and where
+ * it is staged to the host's copies. */
 #include "plan/draft.h"
 
 /* Even the busiest drive leaves ops as much of their speed. */
@@ -28,4 +29,17 @@ void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_shar
   *write_out = mr_min_double(writes, (1 - read_share) * mixed);
   *read_out = mr_min_double(reads, mixed - *write_out);
   *write_out = mr_min_double(writes, mixed - *read_out);
+}
+
+void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, bool copies,
+                        double *nvme_pace, double *copy_pace) {
+  mr_link nvme = copy == MR_LINK_HOST_TO_DEVICE ? MR_LINK_NVME_READ : MR_LINK_NVME_WRITE;
+  double rate = problem->link[nvme].bytes_per_second;
+  double capacity = problem->link[copy].bytes_per_second;
+  if (!problem->nvme_staged) {
+    return;
+  }
+  double moving = mr_min_double(*nvme_pace * rate, copies ? 0.5 * capacity : capacity);
+  *nvme_pace = moving / rate;
+  *copy_pace = copies ? 1 - moving / capacity : 1;
 }

@@ -247,9 +247,9 @@ static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
     t->tolls[t->toll_count++] =
         (struct mr_toll){.in = face->read / beside, .out = face->write / beside};
   }
-  if (rates->read == 0 && rates->to_device > 0) {
-    t->tolls[t->toll_count++] = (struct mr_toll){.in = 1 / rates->to_device};
-    t->tolls[t->toll_count++] = (struct mr_toll){.out = 1 / rates->to_host};
+  if (rates->all_in > 0) {
+    t->tolls[t->toll_count++] = (struct mr_toll){.in = 1 / rates->all_in};
+    t->tolls[t->toll_count++] = (struct mr_toll){.out = 1 / rates->all_out};
   }
   t->movable = t->toll_count > 1;
   const double alone = t->hosted.alone_seconds;

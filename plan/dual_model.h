@@ -12,7 +12,7 @@
 
 /* The most windows of a step. */
 #define MR_DUAL_WINDOWS 32u
-#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 5)
+#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 7)
 
 /* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
  * host apart, of these for a second of such as are awaited, beside that for a byte in or out

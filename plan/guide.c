@@ -37,6 +37,7 @@ void mr_draft_follow_guide(struct mr_draft *draft, double strength) {
     for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
       bool in = l == MR_LINK_HOST_TO_DEVICE || l == MR_LINK_NVME_READ;
       double cost = in ? draft->guide.in[op] : draft->guide.out[op];
+      cost = mr_draft_crossed(draft->problem, l) < MR_LINK_COUNT ? 0 : cost; /* it counts there */
       draft->scarcity[l][part] = strength * cost * draft->problem->link[l].bytes_per_second;
     }
   }

@@ -128,6 +128,9 @@ struct mr_plan_problem {
   const double *op_seconds;       /* for each op of the program; borrowed during the call */
   struct mr_link_rate link[MR_LINK_COUNT];
   double nvme_mixed_bytes_per_second; /* read and write together share this; 0: they do not share */
+  /* NVMe cannot reach the device's memory: what it reads and writes crosses the host's links too,
+   * at their rates, and copies have what it leaves of these. */
+  bool nvme_staged;
   /* What a simulation adds to ops and moves; it only makes steps longer, and 0 is for nothing. */
   double bind_seconds_per_move; /* bringing pages that lie side by side to the instance that an
                                    instruction begins */

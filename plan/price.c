@@ -9,11 +9,13 @@ struct bill {
   double sum;
 };
 
-/* Adds a move of the tensor over the link, beside op `op`. */
+/* Adds a move of the tensor over the link, beside op `op`, and over the one that it crosses. */
 static void add_move(struct bill *bill, mr_tensor_id tensor, mr_link link, uint32_t op) {
   const struct mr_draft *draft = bill->draft;
-  double scarcity = draft->scarcity[link][mr_draft_part(draft, op)];
-  bill->sum += bill->price[link] * (1 + scarcity) * draft->move_seconds[tensor][link];
+  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_draft_crossed(draft->problem, l)) {
+    double scarcity = draft->scarcity[l][mr_draft_part(draft, op)];
+    bill->sum += bill->price[l] * (1 + scarcity) * draft->move_seconds[tensor][l];
+  }
 }
 
 /* Adds the moves of a gap, were it decided so; `valid`: there is a copy below. */

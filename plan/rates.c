@@ -57,7 +57,13 @@ struct mr_rates mr_rates_under(const struct mr_plan_problem *problem,
     rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
   }
   if (budget[MR_TIER_NVME] == 0) {
+    rates.all_in = rates.to_device;
+    rates.all_out = rates.to_host;
     return rates;
+  }
+  if (problem->nvme_staged) {
+    rates.all_in = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
+    rates.all_out = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
   }
   rates.read = problem->link[MR_LINK_NVME_READ].bytes_per_second;
   rates.write = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;

@@ -19,6 +19,7 @@ struct mr_drive_face {
 /* Rates of the links that the budgets allow, 0 for others; what ops lose to a byte of NVMe. */
 struct mr_rates {
   double read, write, to_device, to_host;
+  double all_in, all_out; /* of the links that every byte crosses; 0: there are none */
   struct mr_drive_face faces[MR_DRIVE_FACES];
   uint32_t face_count;
   double host_bytes;

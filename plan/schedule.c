@@ -441,25 +441,33 @@ static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
   }
 }
 
-/* How fast NVMe moves go while reads and writes share the drive. */
-static double nvme_pace(const struct sweep *sweep) {
-  const struct mr_plan_problem *problem = sweep->draft->problem;
-  double mixed = problem->nvme_mixed_bytes_per_second;
-  if (mixed <= 0 || !sweep->fetch[1].busy || !sweep->evict[1].busy) {
-    return 1.0;
-  }
-  double both = problem->link[MR_LINK_NVME_READ].bytes_per_second +
-                problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
-  return mixed < both ? mixed / both : 1.0;
-}
+/* How fast whoever is under way goes, as a part of its own rate. */
+struct paces {
+  double fetch[2], evict[2], op;
+};
 
-/* How fast ops go beside the NVMe moves under way, which go at `pace`. */
-static double op_pace(const struct sweep *sweep, double pace) {
+static struct paces find_paces(const struct sweep *sweep) {
   const struct mr_plan_problem *problem = sweep->draft->problem;
+  struct paces paces = {{1, 1}, {1, 1}, 1};
+  double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  double mixed = problem->nvme_mixed_bytes_per_second;
   double moving = 0;
-  moving += sweep->fetch[1].busy ? problem->link[MR_LINK_NVME_READ].bytes_per_second : 0;
-  moving += sweep->evict[1].busy ? problem->link[MR_LINK_NVME_WRITE].bytes_per_second : 0;
-  return mr_plan_pace_beside_nvme(problem, pace * moving);
+  if (mixed > 0 && mixed < reads + writes && sweep->fetch[1].busy && sweep->evict[1].busy) {
+    paces.fetch[1] = paces.evict[1] = mixed / (reads + writes);
+  }
+  if (sweep->fetch[1].busy) {
+    mr_plan_share_link(problem, MR_LINK_HOST_TO_DEVICE, sweep->fetch[0].busy, &paces.fetch[1],
+                       &paces.fetch[0]);
+    moving += paces.fetch[1] * reads;
+  }
+  if (sweep->evict[1].busy) {
+    mr_plan_share_link(problem, MR_LINK_DEVICE_TO_HOST, sweep->evict[0].busy, &paces.evict[1],
+                       &paces.evict[0]);
+    moving += paces.evict[1] * writes;
+  }
+  paces.op = mr_plan_pace_beside_nvme(problem, moving);
+  return paces;
 }
 
 /* Notes what goes on for so long: on the last lap, by parts of the step. */
@@ -478,13 +486,11 @@ static void note_work(const struct sweep *sweep, double seconds) {
 
 /* Lets time pass until the first thing in flight is over. */
 static void advance(struct sweep *sweep) {
-  double pace = nvme_pace(sweep);
-  double ops = op_pace(sweep, pace);
-  double pass = sweep->running ? sweep->op_remaining_seconds / ops : -1.0;
+  struct paces paces = find_paces(sweep);
+  double pass = sweep->running ? sweep->op_remaining_seconds / paces.op : -1.0;
   for (uint32_t i = 0; i < 2; i++) {
-    double speed = i == 0 ? 1.0 : pace;
-    double fetch = sweep->fetch[i].remaining_seconds / speed;
-    double evict = sweep->evict[i].remaining_seconds / speed;
+    double fetch = sweep->fetch[i].remaining_seconds / paces.fetch[i];
+    double evict = sweep->evict[i].remaining_seconds / paces.evict[i];
     pass = sweep->fetch[i].busy && (pass < 0 || fetch < pass) ? fetch : pass;
     pass = sweep->evict[i].busy && (pass < 0 || evict < pass) ? evict : pass;
   }
@@ -495,15 +501,14 @@ static void advance(struct sweep *sweep) {
   sweep->now_seconds += pass;
   note_work(sweep, pass);
   for (uint32_t i = 0; i < 2; i++) {
-    double speed = i == 0 ? 1.0 : pace;
     struct fetch_lane *fetch = &sweep->fetch[i];
     struct evict_lane *evict = &sweep->evict[i];
-    if (fetch->busy && (fetch->remaining_seconds -= pass * speed) <= 1e-12) {
+    if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= 1e-12) {
       fetch->busy = false;
       uint32_t gap = fetch->gaps[fetch->active % fetch->count];
       sweep->arrived[sweep->draft->gaps[gap].before_op % sweep->n]++;
     }
-    if (evict->busy && (evict->remaining_seconds -= pass * speed) <= 1e-12) {
+    if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= 1e-12) {
       evict->busy = false;
       end_tail(sweep, evict, evict->ring[evict->first]);
       const struct mr_draft_gap *gone = &sweep->draft->gaps[evict->ring[evict->first]];
@@ -514,7 +519,7 @@ static void advance(struct sweep *sweep) {
     }
   }
   mr_host_lane_pass(&sweep->host, pass);
-  if (sweep->running && (sweep->op_remaining_seconds -= pass * ops) <= 1e-12) {
+  if (sweep->running && (sweep->op_remaining_seconds -= pass * paces.op) <= 1e-12) {
     finish_op(sweep);
   }
 }

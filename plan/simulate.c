@@ -2,8 +2,9 @@
 /*
  * Plays a finished plan: every queue runs its instructions in order, each starts when its waits are
  * over, steps follow one another without a pause. NVMe reads and writes slow each other down where
- * the drive shares its rate; an NVMe move is finished a latency after its bytes have passed, while
- * the next ones pass. The steady state is measured after the first steps.
+ * the drive shares its rate, and copies where NVMe is staged; an NVMe move is finished a latency
+ * after its bytes have passed, while the next ones pass. The steady state is measured after the
+ * first steps.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -170,6 +171,13 @@ static void find_paces(const struct player *player, double *paces) {
     mr_plan_share_drive(player->problem, read_share(player), &paces[read], &paces[write]);
     paces[read] /= player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
     paces[write] /= player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+  }
+  for (mr_link copy = MR_LINK_DEVICE_TO_HOST; copy <= MR_LINK_HOST_TO_DEVICE; copy++) {
+    uint32_t nvme = copy == MR_LINK_HOST_TO_DEVICE ? read : write;
+    if (busy(player, nvme)) {
+      mr_plan_share_link(player->problem, copy, busy(player, MR_QUEUE_OF(copy)), &paces[nvme],
+                         &paces[MR_QUEUE_OF(copy)]);
+    }
   }
   paces[MR_QUEUE_COMPUTE] = compute_pace(player, paces);
 }

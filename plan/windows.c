@@ -16,12 +16,9 @@ static double over(double bytes, double rate) {
 
 /* Seconds for so many bytes to come in and go out in one window. */
 static double passing_seconds(const struct mr_rates *rates, double in, double out) {
-  double seconds = 0;
   in = mr_max_double(in, 0);
   out = mr_max_double(out, 0);
-  if (rates->read == 0) {
-    return mr_max_double(over(in, rates->to_device), over(out, rates->to_host));
-  }
+  double seconds = mr_max_double(over(in, rates->all_in), over(out, rates->all_out));
   double deep_in = mr_max_double(in - rates->host_bytes, 0);
   double deep_out = mr_max_double(out - rates->host_bytes, 0);
   for (uint32_t i = 0; i < rates->face_count; i++) {
@@ -101,7 +98,7 @@ struct line {
   double seconds, seconds_per_byte;
 };
 
-#define MOST_LINES (4 * MR_DRIVE_FACES + 1)
+#define MOST_LINES (4 * MR_DRIVE_FACES + 2)
 
 static void add_line(struct line *lines, uint32_t *count, double seconds, double seconds_per_byte) {
   lines[(*count)++] = (struct line){seconds, seconds_per_byte};
@@ -113,10 +110,10 @@ static uint32_t list_lines(const struct mr_rates *rates, const struct window *wi
   uint32_t count = 0;
   double in = mr_max_double(window->in_bytes, 0);
   double out = window->out_bytes;
+  if (rates->all_out > 0) {
+    add_line(lines, &count, out / rates->all_out + window->first_seconds, 1 / rates->all_out);
+  }
   if (rates->read == 0) {
-    if (rates->to_host > 0) {
-      add_line(lines, &count, out / rates->to_host + window->first_seconds, 1 / rates->to_host);
-    }
     return count;
   }
   double deep_in = mr_max_double(in - rates->host_bytes, 0);

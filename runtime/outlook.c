@@ -371,12 +371,20 @@ static void learn_moves(const struct mr_run *run, const struct typical *typical,
   }
 }
 
-static void learn_copies(const struct mr_lesson *sums, double weight, struct mr_profile *profile) {
+/* A link that staged NVMe crosses carried that beside the copies, as much in any second of a step.
+ */
+static void learn_copies(const struct mr_run *run, const struct mr_lesson *sums, double weight,
+                         struct mr_profile *profile) {
+  static const mr_link crossing[] = {
+      [MR_LINK_DEVICE_TO_HOST] = MR_LINK_NVME_WRITE, [MR_LINK_HOST_TO_DEVICE] = MR_LINK_NVME_READ};
   for (uint32_t link = MR_LINK_DEVICE_TO_HOST; link <= MR_LINK_HOST_TO_DEVICE; link++) {
     if (sums->moved_bytes[link] >= LEAST_MOVED_BYTES &&
         sums->busy_seconds[link] > LEAST_BUSY_SECONDS) {
-      merge(&profile->copy_bytes_per_second[link],
-            (double)sums->moved_bytes[link] / sums->busy_seconds[link], weight);
+      double rate = (double)sums->moved_bytes[link] / sums->busy_seconds[link];
+      if (run->plan->problem.nvme_staged && sums->seconds > 0) {
+        rate += (double)sums->moved_bytes[crossing[link]] / sums->seconds;
+      }
+      merge(&profile->copy_bytes_per_second[link], rate, weight);
     }
   }
 }
@@ -414,7 +422,7 @@ mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
   /* Before ops: what they took alone, as far as only the profile knows, is from other runs. */
   learn_presence(run, &typical, &learned);
   learn_moves(run, &typical, weight, profile);
-  learn_copies(&typical.sums, weight, profile);
+  learn_copies(run, &typical.sums, weight, profile);
   learn_host(&typical.sums, weight, profile);
   learn_nvme(&typical.sums.traffic, scope, weight, nvme);
   return learn_ops(run, &typical, &learned);

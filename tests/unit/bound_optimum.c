@@ -116,6 +116,7 @@ static void make_problem(struct mr_plan_problem *problem, struct mr_random *rand
   }
   problem->host_apart = mr_random_below(random, 2) == 0;
   problem->host_bytes_per_second = 1e7 * mr_random_unit(random);
+  problem->nvme_staged = mr_random_below(random, 2) == 0;
 }
 
 static void add_options(const struct mr_draft *draft, uint32_t gap_index, uint8_t decision,

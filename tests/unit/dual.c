@@ -404,20 +404,22 @@ static double optimum_of(const struct model *model, const struct toll *tolls, do
   return seconds;
 }
 
-#define KINDS      6u
+#define KINDS      7u
 #define HOST_APART 5u
+#define STAGED     6u
 #define OP_SECONDS 2e-3
 #define HOST_PACE  0.3 /* of the device's */
 
 /* The tiers of a machine: NVMe alone, fast or slow beside the ops, that costs ops time or not; the
- * host alone, and one that runs updates beside the device. */
+ * host alone, and one that runs updates beside the device; and NVMe whose reads the host's link
+ * holds up. */
 static void make_problem(struct mr_plan_problem *problem, struct toll *tolls, uint32_t kind,
                          const struct model *model) {
   double rate = kind % 2 == 0 ? 8e7 : 3e7;
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
     problem->link[l].bytes_per_second = l % 2 == 0 ? rate : 0.8 * rate;
   }
-  bool host = kind >= 4;
+  bool host = kind == 4 || kind == HOST_APART;
   problem->budget_bytes[host ? MR_TIER_HOST : MR_TIER_NVME] = UINT64_MAX;
   problem->nvme_op_seconds_per_byte = kind == 1 || kind == 2 ? 1e-9 : 0;
   double loss = host ? 0 : problem->nvme_op_seconds_per_byte;
@@ -429,6 +431,11 @@ static void make_problem(struct mr_plan_problem *problem, struct toll *tolls, ui
   tolls[2] = (struct toll){.out = 1 / problem->link[out].bytes_per_second};
   for (uint32_t i = 3; i < TOLLS; i++) {
     tolls[i] = (struct toll){0};
+  }
+  if (kind == STAGED) {
+    problem->nvme_staged = true;
+    tolls[3].in = 1 / problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
+    tolls[4].out = 1 / problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;
   }
   if (model->apart) {
     double alone = OP_SECONDS * model->alone_ops;

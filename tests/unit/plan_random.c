@@ -57,6 +57,7 @@ static void draw_init(struct draw *draw, uint64_t seed) {
   if (mr_random_below(&random, 3) == 0) {
     draw->problem.host_apart = true;
     draw->problem.host_bytes_per_second = 1e8 * (0.1 + mr_random_unit(&random));
+    draw->problem.nvme_staged = mr_random_below(&random, 2) == 0;
   }
 }
 

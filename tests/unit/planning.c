@@ -187,11 +187,11 @@ static double seconds_with(const struct mr_graph *graph, mr_offload offload,
 }
 
 /* Long programs are not planned for machines that depend on the program alone, but without NVMe
- * where the host would do. */
-static void nvme_beside_a_host_that_would_do_slows_no_plan(void **state) {
+ * where the host would do. Nor does NVMe gain anything there: what it moves crosses the host's
+ * links, which bind. */
+static void nvme_beside_a_host_that_would_do_changes_no_plan(void **state) {
   (void)state;
   struct mr_graph *graph = make_layers(12);
-  uint32_t faster = 0;
   assert_true(graph->op_count > 256);
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     graph->ops[k].memory_bytes /= 8; /* links take longer than ops */
@@ -201,10 +201,8 @@ static void nvme_beside_a_host_that_would_do_slows_no_plan(void **state) {
     double both = seconds_with(graph, MR_OFFLOAD_NVME, mebibytes * MR_MIB);
     print_message("%3u MiB: %.6f s with the host, %.6f s with NVMe too\n", (uint32_t)mebibytes,
                   host, both);
-    assert_true(both <= host);
-    faster += both < host;
+    assert_true(both <= host && both > 0.99 * host);
   }
-  assert_true(faster > 0);
   mr_graph_destroy(graph);
 }
 
@@ -213,7 +211,7 @@ int main(void) {
       cmocka_unit_test(updates_are_deferred_where_only_that_fits),
       cmocka_unit_test(questions_defer_where_the_plan_had_to),
       cmocka_unit_test(threads_do_not_change_the_plan),
-      cmocka_unit_test(nvme_beside_a_host_that_would_do_slows_no_plan),
+      cmocka_unit_test(nvme_beside_a_host_that_would_do_changes_no_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
