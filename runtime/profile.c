@@ -114,10 +114,11 @@ static void keep_path(struct mr_profile *profile, const struct mr_path_rate *pat
 static mr_status get_paths(const struct mr_settings *settings, struct mr_profile *profile,
                            bool *changed, struct mr_store_rates *nvme_out) {
   struct mr_path_rate path = {.rates = tiny_rates};
-  mr_status status = device_key(settings, path.devices);
+  mr_status status = device_key(settings, profile->devices);
   if (status != MR_OK) {
     return status;
   }
+  memcpy(path.devices, profile->devices, sizeof path.devices);
   uint32_t known = find_path(profile, path.devices);
   if (known < profile->path_count && !settings->reprofile) {
     *nvme_out = profile->paths[known].rates;
@@ -135,14 +136,10 @@ static mr_status get_paths(const struct mr_settings *settings, struct mr_profile
   return MR_OK;
 }
 
-struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
-                                       const struct mr_settings *settings) {
-  char devices[MR_PROFILE_KEY_BYTES];
-  if (settings->nvme_count == 0 || device_key(settings, devices) != MR_OK) {
-    return NULL;
-  }
-  uint32_t at = find_path(profile, devices);
-  return at < profile->path_count ? &profile->paths[at].rates : NULL;
+struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile) {
+  uint32_t at = find_path(profile, profile->devices);
+  bool known = profile->devices[0] != '\0' && at < profile->path_count;
+  return known ? &profile->paths[at].rates : NULL;
 }
 
 /* Times what the profile does not know of a graph's ops; on an accelerator the first steps do. */

@@ -60,6 +60,7 @@ struct mr_profile {
   uint32_t rate_count;
   struct mr_path_rate paths[MR_PROFILE_MAX_PATHS];
   uint32_t path_count;
+  char devices[MR_PROFILE_KEY_BYTES]; /* of the run's own paths, or empty; in no file */
 };
 
 /*
@@ -93,9 +94,9 @@ MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
                                          struct mr_profile **profile_out,
                                          struct mr_store_rates *nvme_out);
 
-/* What the profile keeps of the settings' NVMe paths, to be changed there; NULL: nothing. */
-struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile,
-                                       const struct mr_settings *settings);
+/* What the profile keeps of the NVMe paths that it was got for, to be changed there; NULL: nothing.
+ * The folders may be gone by now. */
+struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile);
 
 /* Measures copies, memory and arithmetic; about 0.1 s. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile);

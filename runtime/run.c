@@ -117,7 +117,7 @@ static void teach_profile(struct mr_run *run) {
     return;
   }
   struct mr_store_rates not_kept = run->plan->nvme;
-  struct mr_store_rates *nvme = mr_profile_nvme(run->plan->profile, settings);
+  struct mr_store_rates *nvme = mr_profile_nvme(run->plan->profile);
   if (mr_outlook_learn(run, MR_LESSON_MACHINE, run->plan->profile,
                        nvme != NULL ? nvme : &not_kept) == MR_OK) {
     mr_profile_save(settings->profile_path, run->plan->profile);

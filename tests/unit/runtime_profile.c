@@ -205,6 +205,44 @@ static void a_drive_is_measured_beside_ops(void **state) {
   assert_int_equal(mr_profile_measure_nvme(&nowhere, 2, &rates), MR_IO);
 }
 
+static void count_line(void *context, mr_log_level level, const char *line) {
+  (void)level;
+  (void)line;
+  ++*(uint32_t *)context;
+}
+
+/* A run whose NVMe folder vanished still teaches the profile at its end, without a word. */
+static void a_folder_that_vanished_is_known(void **state) {
+  (void)state;
+  char folder[] = "/tmp/memrun-test-XXXXXX";
+  char file[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(file, sizeof file, "%s.json", folder);
+  const struct mr_nvme_path nvme = {.path = folder, .limit_bytes = MR_BUDGET_AUTO};
+  struct mr_options options;
+  mr_options_init(&options);
+  options.offload = MR_OFFLOAD_NVME;
+  options.nvme = &nvme;
+  options.nvme_count = 1;
+  options.profile_path = file;
+  struct mr_settings settings;
+  assert_int_equal(mr_settings_init(&settings, &options, NULL), MR_OK);
+  struct mr_profile *profile = NULL;
+  struct mr_store_rates rates;
+  assert_int_equal(mr_profile_get(&settings, NULL, &profile, &rates), MR_OK);
+  assert_int_equal(rmdir(folder), 0);
+  uint32_t lines = 0;
+  mr_log_configure(count_line, &lines, MR_LOG_ERROR);
+  const struct mr_store_rates *kept = mr_profile_nvme(profile);
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  assert_non_null(kept);
+  assert_memory_equal(kept, &rates, sizeof rates);
+  assert_int_equal(lines, 0);
+  free(profile);
+  mr_settings_fini(&settings);
+  assert_int_equal(unlink(file), 0);
+}
+
 static void budgets_stay_below_the_machine(void **state) {
   (void)state;
   uint64_t available = mr_budget_available_bytes();
@@ -241,6 +279,7 @@ int main(void) {
       cmocka_unit_test(a_full_profile_goes_on_learning),
       cmocka_unit_test(the_machine_is_measured),
       cmocka_unit_test(a_drive_is_measured_beside_ops),
+      cmocka_unit_test(a_folder_that_vanished_is_known),
       cmocka_unit_test(budgets_stay_below_the_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
