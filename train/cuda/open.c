@@ -29,13 +29,19 @@ static mr_status read_image(const char *path, unsigned char **image_out, size_t 
     return MR_INVALID;
   }
   rewind(file);
+  mr_status status = MR_OK;
   unsigned char *image = bytes > MOST_IMAGE_BYTES ? NULL : calloc(1, (size_t)bytes + 1);
-  bool whole = image != NULL && fread(image, 1, (size_t)bytes, file) == (size_t)bytes;
-  (void)fclose(file);
-  if (!whole) {
+  if (image == NULL && bytes <= MOST_IMAGE_BYTES) {
+    mr_log(MR_LOG_ERROR, "out of host memory: %ld bytes for the kernels in %s", bytes, path);
+    status = MR_NO_MEMORY;
+  } else if (image == NULL || fread(image, 1, (size_t)bytes, file) != (size_t)bytes) {
     mr_log(MR_LOG_ERROR, "MEMRUN_CUDA_KERNELS: %s: %ld bytes could not be read", path, bytes);
+    status = MR_INVALID;
+  }
+  (void)fclose(file);
+  if (status != MR_OK) {
     free(image);
-    return MR_INVALID;
+    return status;
   }
   *image_out = image;
   *bytes_out = (size_t)bytes;
