@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The n-th allocation fails: every early one, then a random sample over the whole run.
 
-Takes the preloaded library after the scratch folder.
+Takes the preloaded library after the device.
 """
 
 import random
@@ -12,15 +12,15 @@ import common
 from common import harness
 
 EVERY = 60
-SAMPLE = 60
+SAMPLE = {"cpu": 60, "cuda": 20}
 REPLAN = ["--replan", "always"]
 
 
 class Allocations(harness.Case):
 
-    def fail_each(self, statuses, steps=2, **which):
+    def fail_each(self, statuses, steps=2, plans=True, **which):
         """Fails one allocation after another; `which` says whose."""
-        job = common.Job("auto", steps=steps, plans=True)
+        job = common.Job("auto", steps=steps, plans=plans)
         counted = harness.scratch / "count"
         outcome = job.run("--ckpt", harness.folder("other"), *REPLAN, resume=True,
                           env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC_COUNT=counted))
@@ -31,7 +31,7 @@ class Allocations(harness.Case):
         source = random.Random(harness.seed())
         numbers = list(range(1, EVERY + 1))
         numbers += sorted(source.sample(range(EVERY + 1, total + 1),
-                                        min(SAMPLE, total - EVERY)))
+                                        min(SAMPLE[common.DEVICE], total - EVERY)))
         for number in numbers:
             outcome = job.run("--ckpt", harness.folder("other"), *REPLAN, resume=True,
                               env=dict(which, LD_PRELOAD=SHIM, FAILMALLOC=number))
@@ -46,6 +46,10 @@ class Allocations(harness.Case):
     def test_of_memrun(self):
         self.fail_each((harness.DOES_NOT_FIT,))
 
+    def test_with_a_kept_plan(self):
+        """Without a planner the device and the store ask for the most."""
+        self.fail_each((harness.DOES_NOT_FIT,), plans=False)
+
     def test_with_another_plan(self):
         """The fourth step has a plan of its own."""
         self.fail_each((harness.DOES_NOT_FIT,), steps=4)
@@ -57,5 +61,5 @@ class Allocations(harness.Case):
 
 
 if __name__ == "__main__":
-    SHIM = sys.argv.pop(3)
-    harness.main()
+    SHIM = sys.argv.pop(4)
+    common.main()

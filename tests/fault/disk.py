@@ -5,13 +5,13 @@
 import os
 import shutil
 import subprocess
-import threading
 import time
 
 import common
 from common import harness
 
 IMAGE_MIB = 128
+LONG = {"cpu": 200, "cuda": 40}  # steps of a run to which something happens after its first
 
 
 class Mount:
@@ -53,6 +53,25 @@ class Disk(harness.Case):
     def tearDown(self):
         self.mount.close()
 
+    def start_long(self, folder, *more):
+        """A run that has done its first step, with its files in the folder."""
+        process = common.start(
+            self.job.arguments(*more, steps=LONG[common.DEVICE], nvme=folder),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertIn('"step"', process.stdout.readline())
+        return process
+
+    def end_long(self, process):
+        """It ends well, after all of its steps, or one line says why."""
+        out, err = process.communicate(timeout=harness.TIMEOUT)
+        outcome = harness.Outcome([], process.returncode, out, err)
+        self.assertIn(outcome.status, (0, harness.IO), str(outcome))
+        if outcome.status == 0:
+            self.assertEqual(len(outcome.events("step")) + 1, LONG[common.DEVICE])
+        else:
+            self.assertEqual(len(outcome.errors()), 1, str(outcome))
+        return outcome
+
     def test_full(self):
         self.mount.fill(64 << 10)
         outcome = self.job.run(resume=True, nvme=self.mount.path)
@@ -68,18 +87,12 @@ class Disk(harness.Case):
 
     def test_filled_while_it_runs(self):
         """The space was taken before the first step, so whoever fills the rest changes nothing."""
-        process = harness.start(
-            ["train", "--json", *self.job.model, "--steps", "200", "--device-mem", self.job.device,
-             "--host-mem", "0", "--offload", "nvme", "--nvme", self.mount.path],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.stdout.readline()
+        process = self.start_long(self.mount.path)
         try:
             self.mount.fill(0)
         except OSError:
             pass
-        out, err = process.communicate(timeout=harness.TIMEOUT)
-        self.assertEqual(process.returncode, 0, err)
-        self.assertEqual(len(harness.Outcome([], 0, out, err).events("step")) + 1, 200)
+        self.assert_status(self.end_long(process), 0)
 
     def test_checkpoint_that_finds_the_disk_full(self):
         ckpt = self.mount.path / "ckpt"
@@ -101,17 +114,11 @@ class Disk(harness.Case):
     def test_folder_that_vanishes(self):
         """The swap file has no name; only the checkpoint folder can be missed."""
         gone = harness.folder("gone")
-        process = harness.start(
-            ["train", "--json", *self.job.model, "--steps", "200", "--device-mem", self.job.device,
-             "--host-mem", "0", "--offload", "nvme", "--nvme", gone, "--ckpt", gone / "ckpt"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.stdout.readline()
+        process = self.start_long(gone, "--ckpt", gone / "ckpt")
         shutil.rmtree(gone)
-        _, err = process.communicate(timeout=harness.TIMEOUT)
-        self.assertIn(process.returncode, (0, harness.IO), err)
-        if process.returncode != 0:
-            self.assertEqual(len(err.splitlines()), 1, err)
-            self.assertIn("gone", err)
+        outcome = self.end_long(process)
+        if outcome.status != 0:
+            self.assertIn("gone", outcome.err)
 
     def test_unmounted_before_it_begins(self):
         lost = self.mount.path / "lost"
@@ -124,20 +131,16 @@ class Disk(harness.Case):
 
     def test_unmounted_while_it_runs(self):
         """A lazy unmount takes the name away; the open file must go on to serve."""
-        outcome = []
-        thread = threading.Thread(target=lambda: outcome.append(
-            self.job.run(steps=200, nvme=self.mount.path)))
-        thread.start()
-        time.sleep(0.5)
-        subprocess.run(["umount", "-l", self.mount.path], capture_output=True, timeout=60)
-        thread.join()
-        self.assertIn(outcome[0].status, (0, harness.IO), str(outcome[0]))
+        process = self.start_long(self.mount.path)
+        subprocess.run(["umount", "-l", self.mount.path], check=True, capture_output=True,
+                       timeout=60)
+        self.end_long(process)
         subprocess.run(["mount", "-o", "loop", self.mount.image, self.mount.path], check=True,
                        capture_output=True, timeout=60)
 
 
 if __name__ == "__main__":
-    harness.begin()
+    common.begin()
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         harness.skip("needs root and mkfs.ext4")
     try:

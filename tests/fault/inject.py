@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The n-th NVMe transfer fails, for every n of a short run, in every way, on one engine.
 
-Takes the I/O engine after the scratch folder.
+Takes the I/O engine after the device.
 """
 
+import functools
 import sys
 
 import common
@@ -21,15 +22,18 @@ class Inject(harness.Case):
         # Updates run in the next step, and behind the last in a flush.
         cls.job = common.Job(ENGINE, steps=2, more=["--defer", "always"])
 
-    def inject(self, *faults):
-        return self.job.run(resume=True, env={"MEMRUN_INJECT": ",".join(faults)})
+    @classmethod
+    def inject(cls, *faults):
+        return cls.job.run(resume=True, env={"MEMRUN_INJECT": ",".join(faults)})
 
-    def count(self, direction):
+    @classmethod
+    @functools.cache
+    def count(cls, direction):
         """The transfers of the run in that direction: beyond the last, a fault changes nothing."""
         low, high = 0, MOST
         while low < high:
             middle = (low + high) // 2
-            if self.inject(*for_good(direction, middle + 1)).status == 0:
+            if cls.inject(*for_good(direction, middle + 1)).status == 0:
                 high = middle
             else:
                 low = middle + 1
@@ -112,5 +116,5 @@ def spread(count):
 
 
 if __name__ == "__main__":
-    ENGINE = sys.argv.pop(3) if len(sys.argv) > 3 else "auto"
-    harness.main()
+    ENGINE = sys.argv.pop(4)
+    common.main()

@@ -14,20 +14,18 @@ import time
 import common
 from common import harness
 
-CHAINS = 10
+CHAINS = {"cpu": 10, "cuda": 4}
 KILLS = 5  # of each chain
-STEPS = 24
+STEPS = {"cpu": 24, "cuda": 12}
 
 
 class Kill(harness.Case):
 
     def arguments(self, path, resume):
-        footprint, smallest = self.sizes
-        found = ["train", "--json", *common.MODEL, "--steps", STEPS, "--offload", "nvme", "--nvme",
-                 harness.scratch / "nvme", "--device-mem",
-                 max(65536, smallest + (footprint - smallest) // 4), "--host-mem", "0",
-                 "--replan", "always", "--defer", "always", "--ckpt", path / "ckpt",
-                 "--ckpt-every", "2", "--save", path / "save"]
+        found = ["train", "--json", *common.MODEL, "--steps", STEPS[common.DEVICE], "--offload",
+                 "nvme", "--nvme", harness.scratch / "nvme", "--device-mem", self.device,
+                 "--host-mem", "0", "--replan", "always", "--defer", "always", "--ckpt",
+                 path / "ckpt", "--ckpt-every", "2", "--save", path / "save"]
         return found + (["--resume", path / "ckpt"] if resume else [])
 
     def resumes(self, path):
@@ -47,7 +45,7 @@ class Kill(harness.Case):
 
     def live(self, path, seconds):
         """One life, killed after so many seconds unless it ends before. True: killed."""
-        process = harness.start(self.arguments(path, self.resumes(path)), stdout=subprocess.PIPE,
+        process = common.start(self.arguments(path, self.resumes(path)), stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout=seconds)
@@ -62,25 +60,27 @@ class Kill(harness.Case):
 
     def test_kill(self):
         source = random.Random(harness.seed())
-        self.sizes = harness.budgets(common.MODEL)
+        self.device = common.device_bytes(0.25)
         path = harness.folder("whole")
         began = time.monotonic()
-        whole = harness.run(*self.arguments(path, False), "--defer", "never")
+        whole = common.run(*self.arguments(path, False), "--defer", "never")
         duration = time.monotonic() - began
         self.assert_status(whole, 0)
         self.expected = {event["step"]: (event["loss"], event["grad_norm"])
                          for event in whole.events("step")}
+        self.assertGreater(whole.events("done")[0]["plan"]["moved_bytes"]["nvme_write"], 0)
         weights = (path / "save/model.safetensors").read_bytes()
         self.steps_seen = 0
         kills = 0
         chain = 0
-        while kills < CHAINS * KILLS:
+        chains = CHAINS[common.DEVICE]
+        while kills < chains * KILLS:
             chain += 1
-            self.assertLess(chain, 10 * CHAINS, "lives end before they are killed")
+            self.assertLess(chain, 10 * chains, "lives end before they are killed")
             path = harness.folder("chain")
             for _ in range(KILLS):
                 kills += self.live(path, source.uniform(0.02, duration * 0.7))
-            rest = harness.run(*self.arguments(path, self.resumes(path)))
+            rest = common.run(*self.arguments(path, self.resumes(path)))
             self.assert_status(rest, 0)
             self.check_lines(rest.out)
             self.assertEqual((path / "save/model.safetensors").read_bytes(), weights)
@@ -91,4 +91,4 @@ class Kill(harness.Case):
 
 
 if __name__ == "__main__":
-    harness.main()
+    common.main()
