@@ -506,11 +506,72 @@ static void leaves_equal_sums_in_double_precision(void **state) {
   }
 }
 
+/* A leaf that works element by element, over `count` of them from the first on; false past the last
+ * such leaf. */
+static bool run_from(struct trial *t, unsigned leaf, size_t first, size_t count) {
+  const struct vector_table *vector = t->vector;
+  size_t offset = first * (t->dtype == MR_BF16 ? sizeof(uint16_t) : sizeof(float));
+  const void *x = (char *)elements(t, &t->x) + offset, *y = (char *)elements(t, &t->y) + offset;
+  void *result = (char *)elements(t, &t->result) + offset;
+  float *wide = t->result.wide + first;
+  struct vector_attention_row row = {.valid = count, .count = count, .scale = 0.75f};
+  switch (leaf) {
+  case 0:
+    vector->add(result, x, y, count);
+    return true;
+  case 1:
+    vector->accumulate(wide, x, count);
+    return true;
+  case 2:
+    vector->scale(wide, 0.3f, count);
+    return true;
+  case 3:
+    vector->gelu(result, x, count);
+    return true;
+  case 4:
+    vector->gelu_backward(wide, x, count);
+    return true;
+  case 5:
+    vector->attention_backward_row(t->z.wide + first, wide, &row, 1.5f, 0.3f);
+    return true;
+  case 6:
+    vector->softmax_scaled(result, count, 1.25f, 0.3f);
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* In a full vector as in a tail, which compilers translate apart. */
+static void elements_are_the_same_wherever_they_stand(void **state) {
+  (void)state;
+  enum { COUNT = 35 };
+  static struct trial whole, single;
+  for (unsigned i = 0; i < 8; i++) {
+    whole.dtype = i % 2 == 0 ? MR_F32 : MR_BF16;
+    whole.vector = vector_at(whole.dtype, i / 2);
+    for (unsigned leaf = 0; whole.vector != NULL; leaf++) {
+      mr_random_init(&whole.random, first_seed());
+      draw(&whole, &whole.x);
+      draw(&whole, &whole.y);
+      draw(&whole, &whole.z);
+      draw(&whole, &whole.result);
+      single = whole;
+      if (!run_from(&whole, leaf, 0, COUNT)) break;
+      for (size_t j = 0; j < COUNT; j++) {
+        run_from(&single, leaf, j, 1);
+      }
+      assert_memory_equal(&single, &whole, sizeof whole);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_instruction_set_converts_alike),
       cmocka_unit_test(vectors_are_accurate),
       cmocka_unit_test(leaves_equal_sums_in_double_precision),
+      cmocka_unit_test(elements_are_the_same_wherever_they_stand),
       cmocka_unit_test(updates_are_the_same_on_every_set),
       cmocka_unit_test(updates_are_the_same_on_every_processor),
   };

@@ -39,31 +39,52 @@ typedef __m512 piece;
 #define PIECE_SMALLER(a, b)  _mm512_min_ps(a, b)
 #define PIECE_LARGER(a, b)   _mm512_max_ps(a, b)
 #define PIECE_FUSED(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define PIECE_REGISTER       "v"
 #elif defined(__FMA__)
 typedef __m256 piece;
 #define PIECE_SMALLER(a, b)  _mm256_min_ps(a, b)
 #define PIECE_LARGER(a, b)   _mm256_max_ps(a, b)
 #define PIECE_FUSED(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define PIECE_REGISTER       "x"
 #elif defined(__aarch64__)
 typedef float32x4_t piece;
 #define PIECE_SMALLER(a, b)  vbslq_f32(vcltq_f32(a, b), a, b)
 #define PIECE_LARGER(a, b)   vbslq_f32(vcgtq_f32(a, b), a, b)
 #define PIECE_FUSED(a, b, c) vfmaq_f32(c, a, b)
+#define PIECE_REGISTER       "w"
 #elif defined(__SSE2__)
 typedef __m128 piece;
 #define PIECE_SMALLER(a, b) _mm_min_ps(a, b)
 #define PIECE_LARGER(a, b)  _mm_max_ps(a, b)
+#define PIECE_REGISTER      "x"
 #else
 typedef float piece;
 #define PIECE_SMALLER(a, b) ((a) < (b) ? (a) : (b))
 #define PIECE_LARGER(a, b)  ((a) > (b) ? (a) : (b))
+#define PIECE_REGISTER      "m"
 #endif
 
 union pieces {
   vec whole;
   piece part[sizeof(vec) / sizeof(piece)];
 };
-#define PIECES (sizeof(vec) / sizeof(piece))
+#define PIECES      (sizeof(vec) / sizeof(piece))
+#define PIECE_LANES (sizeof(piece) / sizeof(float))
+
+typedef piece piece_memory __attribute__((aligned(4), may_alias));
+typedef float vec_memory __attribute__((vector_size(64), aligned(4), may_alias));
+
+LEAF vec load_full(const float *p) {
+  return *(const vec_memory *)p;
+}
+
+/* Piece by piece, since gcc 12 moves more than a register to memory by way of the stack. */
+LEAF void store_full(float *p, vec x) {
+  const union pieces y = {x};
+  for (size_t i = 0; i < PIECES; i++) {
+    *(piece_memory *)(p + i * PIECE_LANES) = y.part[i];
+  }
+}
 
 LEAF vec smaller(vec a, vec b) {
   const union pieces x = {a}, y = {b};
@@ -99,6 +120,16 @@ LEAF vec fused(vec a, vec b, vec c) {
 #endif
 }
 
+/* A product that no compiler fuses with what is added to it, so that its bits are the same wherever
+ * it stands. */
+LEAF vec unfused(vec product) {
+  union pieces x = {product};
+  for (size_t i = 0; i < PIECES; i++) {
+    __asm__("" : "+" PIECE_REGISTER(x.part[i]));
+  }
+  return x.whole;
+}
+
 LEAF vec splat(float x) {
   return x - (vec){0};
 }
@@ -116,6 +147,33 @@ LEAF ivec below(ivec a, int32_t b) {
 LEAF ivec first_lanes(size_t lanes) {
   const ivec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return below(index, (int32_t)lanes);
+}
+
+/*
+ * A vec that lives from one round of a loop to the next: in registers, while gcc 12 would keep a
+ * vec that is wider than one in memory.
+ */
+struct total {
+  piece part[PIECES];
+};
+
+LEAF vec total_now(const struct total *total) {
+  union pieces x;
+  for (size_t i = 0; i < PIECES; i++) {
+    x.part[i] = total->part[i];
+  }
+  return x.whole;
+}
+
+LEAF void total_set(struct total *total, vec x) {
+  const union pieces y = {x};
+  for (size_t i = 0; i < PIECES; i++) {
+    total->part[i] = y.part[i];
+  }
+}
+
+LEAF void total_add(struct total *total, vec x) {
+  total_set(total, total_now(total) + x);
 }
 
 /* The bits of a float; of those that are not negative they grow as the floats do. */

@@ -13,39 +13,54 @@
 #include "train/kernels/adamw.h"
 #include "train/kernels/lanes.h"
 
-typedef float vec_memory __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float half_vec __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double dvec __attribute__((vector_size(64)));
+typedef double double_piece __attribute__((vector_size(sizeof(piece) < 16 ? 16 : sizeof(piece))));
+#define DOUBLE_LANES  (sizeof(double_piece) / sizeof(double))
+#define DOUBLE_PIECES (LANES / DOUBLE_LANES)
+typedef float half_piece
+    __attribute__((vector_size(sizeof(double_piece) / 2), aligned(4), may_alias));
 typedef uint16_t bf16_vec __attribute__((vector_size(32)));
 typedef uint16_t bf16_memory __attribute__((vector_size(32), aligned(2), may_alias));
 
 extern const struct vector_table VECTOR_TABLE;
 
-LEAF size_t part(size_t count, size_t i) {
-  return count - i < LANES ? count - i : LANES;
-}
+/*
+ * Runs `statement` for each vector of `count` elements: the one from element i on, which has
+ * `lanes`. It is compiled twice, for full vectors and for a tail: gcc 12 moves all vectors that are
+ * wider than a register through memory where a loop can reach the functions for tails. For the same
+ * reason no vector lives from one round to the next, but in a struct total.
+ */
+#define EACH_VECTOR(count, statement)                                                              \
+  do {                                                                                             \
+    size_t i = 0;                                                                                  \
+    for (; i + LANES <= (count); i += LANES) {                                                     \
+      const size_t lanes = LANES;                                                                  \
+      statement;                                                                                   \
+    }                                                                                              \
+    if ((count) % LANES > 0) {                                                                     \
+      const size_t lanes = (count) % LANES;                                                        \
+      statement;                                                                                   \
+    }                                                                                              \
+  } while (0)
 
-/* Tails stay out of line, so that the loops keep full vectors in registers. */
 static __attribute__((noinline)) vec load_tail(const float *p, size_t lanes) {
   float padded[LANES] = {0};
   memcpy(padded, p, lanes * sizeof(float));
-  return *(const vec_memory *)padded;
+  return load_full(padded);
 }
 
 static __attribute__((noinline)) void store_tail(float *p, vec x, size_t lanes) {
   float padded[LANES];
-  *(vec_memory *)padded = x;
+  store_full(padded, x);
   memcpy(p, padded, lanes * sizeof(float));
 }
 
 LEAF vec load(const float *p, size_t lanes) {
-  if (lanes == LANES) return *(const vec_memory *)p;
-  return load_tail(p, lanes);
+  return lanes == LANES ? load_full(p) : load_tail(p, lanes);
 }
 
 LEAF void store(float *p, vec x, size_t lanes) {
   if (lanes == LANES) {
-    *(vec_memory *)p = x;
+    store_full(p, x);
   } else {
     store_tail(p, x, lanes);
   }
@@ -102,9 +117,10 @@ LEAF void put(element *p, vec x, size_t lanes) {
 }
 #endif
 
-LEAF float sum_lanes(vec x) {
+LEAF float sum_lanes(const struct total *total) {
   float lane[LANES];
-  *(vec_memory *)lane = x;
+  memcpy(lane, total, sizeof lane);
+#pragma GCC unroll 4
   for (unsigned half = LANES / 2; half > 0; half /= 2) {
     for (unsigned i = 0; i < half; i++) {
       lane[i] += lane[i + half];
@@ -113,9 +129,9 @@ LEAF float sum_lanes(vec x) {
   return lane[0];
 }
 
-LEAF float largest_lane(vec x) {
+LEAF float largest_lane(const struct total *total) {
   float lane[LANES];
-  *(vec_memory *)lane = x;
+  memcpy(lane, total, sizeof lane);
   float largest = lane[0];
   for (unsigned i = 1; i < LANES; i++) {
     largest = lane[i] > largest ? lane[i] : largest;
@@ -147,51 +163,39 @@ LEAF vec vec_exp(vec x) {
 static void add(void *sums, const void *left, const void *right, size_t count) {
   element *y = sums;
   const element *a = left, *b = right;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    put(y + i, get(a + i, lanes) + get(b + i, lanes), lanes);
-  }
+  EACH_VECTOR(count, put(y + i, get(a + i, lanes) + get(b + i, lanes), lanes));
 }
 
 static void accumulate(float *y, const void *addends, size_t count) {
   const element *x = addends;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    store(y + i, load(y + i, lanes) + get(x + i, lanes), lanes);
-  }
+  EACH_VECTOR(count, store(y + i, load(y + i, lanes) + get(x + i, lanes), lanes));
 }
 
 static void widen(float *y, const void *elements, size_t count) {
   const element *x = elements;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    store(y + i, get(x + i, lanes), lanes);
-  }
+  EACH_VECTOR(count, store(y + i, get(x + i, lanes), lanes));
 }
 
 static void round_row(void *elements, const float *x, size_t count) {
   element *y = elements;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    put(y + i, load(x + i, lanes), lanes);
-  }
+  EACH_VECTOR(count, put(y + i, load(x + i, lanes), lanes));
 }
 
 static void scale(float *y, float factor, size_t count) {
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    store(y + i, load(y + i, lanes) * factor, lanes);
-  }
+  EACH_VECTOR(count, store(y + i, load(y + i, lanes) * factor, lanes));
 }
 
 static float dot(const void *left, const void *right, size_t count) {
   const element *a = left, *b = right;
-  vec sum = {0};
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    sum += get(a + i, lanes) * get(b + i, lanes);
-  }
-  return sum_lanes(sum);
+  struct total sum = {0};
+  EACH_VECTOR(count, total_add(&sum, get(a + i, lanes) * get(b + i, lanes)));
+  return sum_lanes(&sum);
+}
+
+LEAF void add_four_rows(float *sums, const element *row, size_t stride, size_t lanes) {
+  vec pair0 = get(row, lanes) + get(row + stride, lanes);
+  vec pair1 = get(row + 2 * stride, lanes) + get(row + 3 * stride, lanes);
+  store(sums, load(sums, lanes) + (pair0 + pair1), lanes);
 }
 
 static void column_sums(float *sums, const void *matrix, size_t stride, size_t rows, size_t columns,
@@ -200,13 +204,7 @@ static void column_sums(float *sums, const void *matrix, size_t stride, size_t r
   if (!add_to) memset(sums, 0, columns * sizeof(float));
   size_t r = 0;
   for (; r + 4 <= rows; r += 4) {
-    const element *row = x + r * stride;
-    for (size_t i = 0; i < columns; i += LANES) {
-      size_t lanes = part(columns, i);
-      vec pair0 = get(row + i, lanes) + get(row + stride + i, lanes);
-      vec pair1 = get(row + 2 * stride + i, lanes) + get(row + 3 * stride + i, lanes);
-      store(sums + i, load(sums + i, lanes) + (pair0 + pair1), lanes);
-    }
+    EACH_VECTOR(columns, add_four_rows(sums + i, x + r * stride + i, stride, lanes));
   }
   for (; r < rows; r++) {
     accumulate(sums, x + r * stride, columns);
@@ -215,19 +213,19 @@ static void column_sums(float *sums, const void *matrix, size_t stride, size_t r
 
 /* Doubles keep the squares of gradients below 1e-19, which floats would flush to zero. */
 static double sum_squares(const float *x, size_t count) {
-  dvec low = {0}, high = {0};
+  double_piece part[DOUBLE_PIECES] = {{0}};
   size_t i = 0;
   for (; i + LANES <= count; i += LANES) {
-    dvec a = __builtin_convertvector(*(const half_vec *)(x + i), dvec);
-    dvec b = __builtin_convertvector(*(const half_vec *)(x + i + LANES / 2), dvec);
-    low += a * a;
-    high += b * b;
+    for (size_t j = 0; j < DOUBLE_PIECES; j++) {
+      const float *from = x + i + j * DOUBLE_LANES;
+      double_piece a = __builtin_convertvector(*(const half_piece *)from, double_piece);
+      part[j] += a * a;
+    }
   }
-  double lane[LANES / 2], sum = 0;
-  low += high;
-  memcpy(lane, &low, sizeof lane);
+  double lane[LANES], sum = 0;
+  memcpy(lane, part, sizeof lane);
   for (unsigned j = 0; j < LANES / 2; j++) {
-    sum += lane[j];
+    sum += lane[j] + lane[j + LANES / 2];
   }
   for (; i < count; i++) {
     sum += (double)x[i] * (double)x[i];
@@ -235,53 +233,69 @@ static double sum_squares(const float *x, size_t count) {
   return sum;
 }
 
+LEAF vec deviation(vec x, float mean, size_t lanes) {
+  return (vec)((ivec)(x - mean) & first_lanes(lanes));
+}
+
+LEAF void total_add_square(struct total *total, vec x) {
+  total_add(total, x * x);
+}
+
 static void layernorm(const struct vector_layernorm *row, size_t width) {
   const element *x = row->x, *gamma = row->gamma, *beta = row->beta;
   element *y = row->y;
-  vec sum = {0}, squares = {0};
-  for (size_t i = 0; i < width; i += LANES) {
-    sum += get(x + i, part(width, i));
-  }
-  float mean = sum_lanes(sum) / (float)width;
-  for (size_t i = 0; i < width; i += LANES) {
-    size_t lanes = part(width, i);
-    vec d = get(x + i, lanes) - mean;
-    d = (vec)((ivec)d & first_lanes(lanes));
-    squares += d * d;
-  }
-  float rstd = 1.0f / sqrtf(sum_lanes(squares) / (float)width + 1e-5f);
-  for (size_t i = 0; i < width; i += LANES) {
-    size_t lanes = part(width, i);
-    vec normal = (get(x + i, lanes) - mean) * rstd;
-    put(y + i, normal * get(gamma + i, lanes) + get(beta + i, lanes), lanes);
-  }
+  struct total sum = {0}, squares = {0};
+  EACH_VECTOR(width, total_add(&sum, get(x + i, lanes)));
+  const float mean = sum_lanes(&sum) / (float)width;
+  EACH_VECTOR(width, total_add_square(&squares, deviation(get(x + i, lanes), mean, lanes)));
+  const float rstd = 1.0f / sqrtf(sum_lanes(&squares) / (float)width + 1e-5f);
+  EACH_VECTOR(width,
+              put(y + i,
+                  (get(x + i, lanes) - mean) * rstd * get(gamma + i, lanes) + get(beta + i, lanes),
+                  lanes));
   *row->mean = mean;
   *row->rstd = rstd;
 }
 
-static void layernorm_backward(const struct vector_layernorm_backward *row, size_t width) {
+struct layernorm_sums {
+  struct total scaled, normal;
+};
+
+/* Numbers of a row, apart from it, since what a loop stores might be those. */
+struct layernorm_row {
+  float mean, rstd, average, average_normal;
+};
+
+LEAF void layernorm_add(const struct vector_layernorm_backward *row, const struct layernorm_row *r,
+                        struct layernorm_sums *sums, size_t i, size_t lanes) {
   const element *x = row->x, *gamma = row->gamma, *gradient = row->dy;
-  element *result = row->dx;
-  vec sum = {0}, sum_normal = {0};
-  float mean = row->mean, rstd = row->rstd;
-  for (size_t i = 0; i < width; i += LANES) {
-    size_t lanes = part(width, i);
-    vec dy = get(gradient + i, lanes), normal = (get(x + i, lanes) - mean) * rstd;
-    vec scaled = dy * get(gamma + i, lanes);
-    sum += scaled;
-    sum_normal += scaled * normal; /* padded lanes: dy is 0 */
-    store(row->dgamma + i, load(row->dgamma + i, lanes) + dy * normal, lanes);
-    store(row->dbeta + i, load(row->dbeta + i, lanes) + dy, lanes);
-  }
-  float average = sum_lanes(sum) / (float)width,
-        average_normal = sum_lanes(sum_normal) / (float)width;
-  for (size_t i = 0; i < width; i += LANES) {
-    size_t lanes = part(width, i);
-    vec normal = (get(x + i, lanes) - mean) * rstd;
-    vec scaled = get(gradient + i, lanes) * get(gamma + i, lanes);
-    vec dx = (scaled - average - normal * average_normal) * rstd;
-    if (row->accumulate_dx) dx += get(result + i, lanes);
-    put(result + i, dx, lanes);
+  vec dy = get(gradient + i, lanes), normal = (get(x + i, lanes) - r->mean) * r->rstd;
+  vec scaled = dy * get(gamma + i, lanes);
+  total_add(&sums->scaled, scaled);
+  total_add(&sums->normal, scaled * normal); /* padded lanes: dy is 0 */
+  store(row->dgamma + i, load(row->dgamma + i, lanes) + dy * normal, lanes);
+  store(row->dbeta + i, load(row->dbeta + i, lanes) + dy, lanes);
+}
+
+LEAF vec layernorm_dx(const struct vector_layernorm_backward *row, const struct layernorm_row *r,
+                      size_t i, size_t lanes) {
+  const element *x = row->x, *gamma = row->gamma, *gradient = row->dy;
+  vec normal = (get(x + i, lanes) - r->mean) * r->rstd;
+  vec scaled = get(gradient + i, lanes) * get(gamma + i, lanes);
+  return unfused((scaled - r->average - normal * r->average_normal) * r->rstd);
+}
+
+static void layernorm_backward(const struct vector_layernorm_backward *row, size_t width) {
+  element *dx = row->dx;
+  struct layernorm_row r = {row->mean, row->rstd, 0, 0};
+  struct layernorm_sums sums = {0};
+  EACH_VECTOR(width, layernorm_add(row, &r, &sums, i, lanes));
+  r.average = sum_lanes(&sums.scaled) / (float)width;
+  r.average_normal = sum_lanes(&sums.normal) / (float)width;
+  if (row->accumulate_dx) {
+    EACH_VECTOR(width, put(dx + i, layernorm_dx(row, &r, i, lanes) + get(dx + i, lanes), lanes));
+  } else {
+    EACH_VECTOR(width, put(dx + i, layernorm_dx(row, &r, i, lanes), lanes));
   }
 }
 
@@ -302,85 +316,92 @@ LEAF vec gelu_inside(vec x) {
   return smaller(larger(x, splat(-GELU_END)), splat(GELU_END));
 }
 
+LEAF vec gelu_of(vec x) {
+  return x / (1.0f + gelu_exponential(gelu_inside(x)));
+}
+
 static void gelu(void *activated, const void *preactivation, size_t count) {
   element *y = activated;
   const element *x = preactivation;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    vec value = get(x + i, lanes);
-    put(y + i, value / (1.0f + gelu_exponential(gelu_inside(value))), lanes);
-  }
+  EACH_VECTOR(count, put(y + i, gelu_of(get(x + i, lanes)), lanes));
+}
+
+LEAF vec gelu_derivative(vec x) {
+  vec inside = gelu_inside(x);
+  vec e = gelu_exponential(inside);
+  vec sigmoid = 1.0f / (1.0f + e);
+  vec slope = TWO_U_1 + 3.0f * TWO_U_3 * (inside * inside);
+  return sigmoid + inside * slope * (sigmoid * (e * sigmoid));
 }
 
 static void gelu_backward(float *dx, const void *preactivation, size_t count) {
   const element *x = preactivation;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    vec inside = gelu_inside(get(x + i, lanes));
-    vec e = gelu_exponential(inside);
-    vec sigmoid = 1.0f / (1.0f + e);
-    vec slope = TWO_U_1 + 3.0f * TWO_U_3 * (inside * inside);
-    vec derivative = sigmoid + inside * slope * (sigmoid * (e * sigmoid));
-    store(dx + i, load(dx + i, lanes) * derivative, lanes);
-  }
+  EACH_VECTOR(count,
+              store(dx + i, load(dx + i, lanes) * gelu_derivative(get(x + i, lanes)), lanes));
+}
+
+LEAF void total_larger(struct total *top, vec x, size_t lanes) {
+  vec now = total_now(top);
+  total_set(top, larger(now, pick(first_lanes(lanes), x, now)));
+}
+
+LEAF vec total_exp(struct total *sum, vec x, size_t lanes) {
+  vec p = (vec)((ivec)vec_exp(x) & first_lanes(lanes));
+  total_add(sum, p);
+  return p;
 }
 
 static float attention_row(float *scores, const struct vector_attention_row *row, float *lse_out) {
-  vec top = splat(scores[0]);
-  for (size_t i = 0; i < row->valid; i += LANES) {
-    size_t lanes = part(row->valid, i);
-    top = larger(top, pick(first_lanes(lanes), load(scores + i, lanes), top));
-  }
-  float largest = largest_lane(top);
-  vec sum = {0};
-  for (size_t i = 0; i < row->valid; i += LANES) {
-    size_t lanes = part(row->valid, i);
-    vec p = vec_exp((load(scores + i, lanes) - largest) * row->scale);
-    p = (vec)((ivec)p & first_lanes(lanes));
-    sum += p;
-    store(scores + i, p, lanes);
-  }
-  memset(scores + row->valid, 0, (row->count - row->valid) * sizeof(float));
-  float total = sum_lanes(sum);
-  *lse_out = largest * row->scale + logf(total);
+  const size_t valid = row->valid;
+  const float by = row->scale;
+  struct total top, sum = {0};
+  total_set(&top, splat(scores[0]));
+  EACH_VECTOR(valid, total_larger(&top, load(scores + i, lanes), lanes));
+  const float largest = largest_lane(&top);
+  EACH_VECTOR(
+      valid,
+      store(scores + i, total_exp(&sum, (load(scores + i, lanes) - largest) * by, lanes), lanes));
+  memset(scores + valid, 0, (row->count - valid) * sizeof(float));
+  float total = sum_lanes(&sum);
+  *lse_out = largest * by + logf(total);
   return total;
+}
+
+/* As struct layernorm_row. */
+struct attention_numbers {
+  float scale, lse, delta;
+};
+
+LEAF void attention_gradient(const struct attention_numbers *a, float *score, float *dp,
+                             size_t lanes) {
+  vec p = vec_exp(load(score, lanes) * a->scale - a->lse);
+  store(score, p, lanes);
+  store(dp, p * (load(dp, lanes) - a->delta) * a->scale, lanes);
 }
 
 static void attention_backward_row(float *scores, float *dp, const struct vector_attention_row *row,
                                    float lse, float delta) {
-  for (size_t i = 0; i < row->valid; i += LANES) {
-    size_t lanes = part(row->valid, i);
-    vec p = vec_exp(load(scores + i, lanes) * row->scale - lse);
-    store(scores + i, p, lanes);
-    store(dp + i, p * (load(dp + i, lanes) - delta) * row->scale, lanes);
-  }
-  memset(scores + row->valid, 0, (row->count - row->valid) * sizeof(float));
-  memset(dp + row->valid, 0, (row->count - row->valid) * sizeof(float));
+  const size_t valid = row->valid;
+  const struct attention_numbers numbers = {row->scale, lse, delta};
+  EACH_VECTOR(valid, attention_gradient(&numbers, scores + i, dp + i, lanes));
+  memset(scores + valid, 0, (row->count - valid) * sizeof(float));
+  memset(dp + valid, 0, (row->count - valid) * sizeof(float));
 }
 
 static float sum_of_exponentials(const void *row, size_t count, float *largest_out) {
   const element *x = row;
-  vec top = splat(get(x, part(count, 0))[0]);
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    top = larger(top, pick(first_lanes(lanes), get(x + i, lanes), top));
-  }
-  float largest = largest_lane(top);
-  vec sum = {0};
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    sum += (vec)((ivec)vec_exp(get(x + i, lanes) - largest) & first_lanes(lanes));
-  }
+  struct total top, sum = {0};
+  total_set(&top, splat(get(x, 1)[0]));
+  EACH_VECTOR(count, total_larger(&top, get(x + i, lanes), lanes));
+  const float largest = largest_lane(&top);
+  EACH_VECTOR(count, total_exp(&sum, get(x + i, lanes) - largest, lanes));
   *largest_out = largest;
-  return sum_lanes(sum);
+  return sum_lanes(&sum);
 }
 
 static void softmax_scaled(void *row, size_t count, float lse, float factor) {
   element *x = row;
-  for (size_t i = 0; i < count; i += LANES) {
-    size_t lanes = part(count, i);
-    put(x + i, vec_exp(get(x + i, lanes) - lse) * factor, lanes);
-  }
+  EACH_VECTOR(count, put(x + i, vec_exp(get(x + i, lanes) - lse) * factor, lanes));
 }
 
 /* Six lines ahead: 2 to 3 % over none, while 256 floats already lose a tenth (bench/adamw). */
@@ -394,6 +415,12 @@ LEAF vec settle(vec x, float least) {
 /* Operation by operation as the device's (train/cuda/update.cu), since a plan may choose between
  * the two: what is added to a product is added by fused(), whatever else a compiler would do. */
 LEAF void adamw_lanes(const struct vector_adamw *a, size_t i, size_t lanes) {
+  if (i + ADAMW_PREFETCH_FLOATS < a->count) {
+    __builtin_prefetch(a->g + i + ADAMW_PREFETCH_FLOATS, 0);
+    __builtin_prefetch(a->m + i + ADAMW_PREFETCH_FLOATS, 1);
+    __builtin_prefetch(a->v + i + ADAMW_PREFETCH_FLOATS, 1);
+    __builtin_prefetch(a->p + i + ADAMW_PREFETCH_FLOATS, 1);
+  }
   const vec step_size = splat(-a->step_size), decay = splat(-a->decay);
   const vec left1 = splat(1.0f - a->beta1), left2 = splat(1.0f - a->beta2);
   vec p = settle(load(a->p + i, lanes), ADAMW_LEAST);
@@ -415,17 +442,7 @@ LEAF void adamw_lanes(const struct vector_adamw *a, size_t i, size_t lanes) {
 }
 
 static void adamw(const struct vector_adamw *a) {
-  size_t i = 0;
-  for (; i + LANES <= a->count; i += LANES) {
-    if (i + ADAMW_PREFETCH_FLOATS < a->count) {
-      __builtin_prefetch(a->g + i + ADAMW_PREFETCH_FLOATS, 0);
-      __builtin_prefetch(a->m + i + ADAMW_PREFETCH_FLOATS, 1);
-      __builtin_prefetch(a->v + i + ADAMW_PREFETCH_FLOATS, 1);
-      __builtin_prefetch(a->p + i + ADAMW_PREFETCH_FLOATS, 1);
-    }
-    adamw_lanes(a, i, LANES);
-  }
-  if (i < a->count) adamw_lanes(a, i, a->count - i);
+  EACH_VECTOR(a->count, adamw_lanes(a, i, lanes));
 }
 
 const struct vector_table VECTOR_TABLE = {
