@@ -19,6 +19,10 @@
 #include <arm_neon.h>
 #endif
 
+/* Vectors never cross a function that is not inlined or of the same instruction set, so what
+ * compilers say of their passing says nothing. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #define LANES 16u
 #define LEAF  static inline __attribute__((always_inline))
 
