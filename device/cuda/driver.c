@@ -3,6 +3,7 @@
 #include "device/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,8 +15,10 @@
 #define DEFAULT_DRIVER "libcuda.so.1"
 
 /* The result that was logged last of those that come again and again: what a fault of the device
- * does to its context, every user of that sees. */
+ * does to its context, every user of that sees. Nobody's failure returns before the first is told.
+ */
 static _Atomic int told;
+static pthread_mutex_t telling = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((format(printf, 2, 3))) static mr_status refuse(struct mr_cuda_reason *reason,
                                                               const char *format, ...) {
@@ -164,8 +167,10 @@ mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result, const char *
   va_end(arguments);
   /* What a device that is gone gives comes again and again; other refusals are each one's own. */
   bool lasts = status_of(result) == MR_IO;
+  pthread_mutex_lock(&telling);
   bool again = lasts && atomic_exchange(&told, result) == result;
   mr_log(again ? MR_LOG_DEBUG : MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose,
          result_name(cuda, result), result_text(cuda, result));
+  pthread_mutex_unlock(&telling);
   return status_of(result);
 }
