@@ -63,7 +63,8 @@
  *
  * Faster links and more tiers are never worse either. A fixed plan does not get slower by a faster
  * link, since each instruction starts when fixed others have finished (a max-plus system; where
- * reads and writes share a drive's rate that is no law, but no plan was seen to break it). A plan
+ * reads and writes share a drive's rate, or NVMe and copies a link, that is no law, but no plan was
+ * seen to break it). A plan
  * found for a faster link is another one, and may be worse. So where a short program is searched at
  * length, plans are not made for the machine at hand but for machines that depend on the program
  * alone (plan/machines.c), with all tiers and with one less; each is played on the machine at hand,
