@@ -566,12 +566,33 @@ static void elements_are_the_same_wherever_they_stand(void **state) {
   }
 }
 
+/* A score that is no number, or beyond all numbers, shows in what a softmax gives. */
+static void sums_hide_nothing_that_is_no_number(void **state) {
+  (void)state;
+  enum { COUNT = 35 };
+  const float bad[] = {NAN, -NAN, INFINITY};
+  const struct vector_attention_row row = {.valid = COUNT, .count = COUNT, .scale = 1};
+  const struct vector_table *vector = NULL;
+  for (unsigned set = 0; (vector = vector_at(MR_F32, set)) != NULL; set++) {
+    for (size_t i = 0; i < COUNT * MR_COUNT_OF(bad); i++) {
+      float scores[COUNT] = {0}, largest = 0, lse = 0, slope = 1;
+      scores[i % COUNT] = bad[i / COUNT];
+      assert_true(isnan(vector->sum_of_exponentials(scores, COUNT, &largest)));
+      assert_true(isnan(vector->attention_row(scores, &row, &lse)) && isnan(lse));
+      assert_true(isnan(scores[i % COUNT]));
+      vector->gelu_backward(&slope, &bad[i % 2], 1);
+      assert_true(isnan(slope));
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_instruction_set_converts_alike),
       cmocka_unit_test(vectors_are_accurate),
       cmocka_unit_test(leaves_equal_sums_in_double_precision),
       cmocka_unit_test(elements_are_the_same_wherever_they_stand),
+      cmocka_unit_test(sums_hide_nothing_that_is_no_number),
       cmocka_unit_test(updates_are_the_same_on_every_set),
       cmocka_unit_test(updates_are_the_same_on_every_processor),
   };

@@ -142,11 +142,12 @@ LEAF float largest_lane(const struct total *total) {
 /*
  * exp by Cephes' expf (S. Moshier, netlib cephes/single/expf.c): x = n ln 2 + r, a polynomial in r,
  * then 2^n added to the exponent's bits; within 2 ulp from -86.6 to 88. Below it stays at
- * exp(-86.6), 2.5e-38, which no sum of ours can see; none of ours goes above.
+ * exp(-86.6), 2.5e-38, which no sum of ours can see; none of ours goes above. Of what is no number,
+ * or infinite, it is no number, so that no sum hides one.
  */
 LEAF vec vec_exp(vec x) {
   const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
-  x = larger(x, splat(-86.6f));
+  x = larger(splat(-86.6f), x);          /* x where it is no number */
   vec shifted = x * 1.44269504088896341f + round_magic; /* its low bits hold n */
   vec n = shifted - round_magic;
   vec r = x - n * 0.693359375f;
@@ -157,7 +158,7 @@ LEAF vec vec_exp(vec x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * (r * r) + (r + 1.0f);
-  return (vec)((ivec)y + ((ivec)shifted << 23));
+  return (vec)((ivec)y + ((ivec)shifted << 23)) + (x - x);
 }
 
 static void add(void *sums, const void *left, const void *right, size_t count) {
@@ -307,13 +308,13 @@ static void layernorm_backward(const struct vector_layernorm_backward *row, size
 /* Beyond it sigmoid(2u) is 0 or 1 to fp32, and exp(2u) still is a normal number. */
 #define GELU_END 9.6f
 
-/* exp(-2u), with x kept in the range in which that is finite. */
+/* exp(-2u), with x kept in the range in which that is finite, unless it is no number. */
 LEAF vec gelu_exponential(vec inside) {
   return vec_exp(-inside * (TWO_U_1 + TWO_U_3 * (inside * inside)));
 }
 
 LEAF vec gelu_inside(vec x) {
-  return smaller(larger(x, splat(-GELU_END)), splat(GELU_END));
+  return smaller(splat(GELU_END), larger(splat(-GELU_END), x));
 }
 
 LEAF vec gelu_of(vec x) {
