@@ -378,26 +378,26 @@ mr_status mr_queues_load(struct mr_run *run) {
   return MR_OK;
 }
 
-mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument), void *argument,
-                          pthread_t *thread_out) {
+mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument), void *argument) {
+  struct mr_run *run = queue->run;
   pthread_attr_t attributes;
+  MR_ASSERT(run->thread_count < MR_RUN_THREADS);
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  int error = pthread_create(thread_out, &attributes, start, argument);
+  int error = pthread_create(&run->threads[run->thread_count], &attributes, start, argument);
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     mr_log(MR_LOG_ERROR, "no thread for queue %s: %s", mr_queue_name(queue->index),
            strerror(error));
     return MR_NO_MEMORY;
   }
-  queue->run->thread_count++;
+  run->thread_count++;
   return MR_OK;
 }
 
 mr_status mr_queues_start(struct mr_run *run) {
   mr_traffic_watch(&run->traffic, run->store);
   mr_counter_init(&run->ended, 0);
-  run->thread_count = 0;
   mr_status status = mr_streams_start(run);
   if (status == MR_OK) {
     status = mr_rings_start(run);
@@ -405,22 +405,24 @@ mr_status mr_queues_start(struct mr_run *run) {
   for (uint32_t q = 1; status == MR_OK && q < MR_QUEUE_COUNT; q++) {
     struct mr_queue *queue = &run->queues[q];
     if (queue->count != 0) {
-      status = mr_queue_thread(queue, queue_main, queue, &queue->thread);
-      queue->started = status == MR_OK;
+      status = mr_queue_thread(queue, queue_main, queue);
     }
   }
   return status;
 }
 
 static void join_all(struct mr_run *run) {
-  for (uint32_t q = 1; q < MR_QUEUE_COUNT; q++) {
-    if (run->queues[q].started) {
-      pthread_join(run->queues[q].thread, NULL);
-      run->queues[q].started = false;
-    }
+  for (uint32_t i = 0; i < run->thread_count; i++) {
+    pthread_join(run->threads[i], NULL);
   }
-  mr_rings_join(run);
-  mr_streams_join(run);
+  run->thread_count = 0;
+}
+
+/* Of a run that is left: what has ended, or ever will, is nobody's to join. */
+static void detach_all(struct mr_run *run) {
+  for (uint32_t i = 0; i < run->thread_count; i++) {
+    pthread_detach(run->threads[i]);
+  }
 }
 
 /* Whether all threads end; those of a device that does not hang do when their work is over. */
@@ -444,6 +446,7 @@ bool mr_queues_stop(struct mr_run *run) {
       mr_log(MR_LOG_ERROR, "device %s hangs: its work has not ended %.1f s after the run",
              run->device_ops->name, mr_settings_watch_seconds(&run->plan->settings));
     }
+    detach_all(run);
     return false;
   }
   join_all(run);

@@ -40,8 +40,6 @@ struct mr_ring {
   struct mr_counter claimed;
   struct mr_counter settled;
   struct mr_counter freed;
-  pthread_t pump;
-  bool pumping;
 };
 
 /* ---- The store's side ---- */
@@ -331,18 +329,7 @@ mr_status mr_rings_start(struct mr_run *run) {
     mr_counter_init(&ring->claimed, 0);
     mr_counter_init(&ring->settled, 0);
     mr_counter_init(&ring->freed, 0);
-    status = mr_queue_thread(ring->queue, pump_main, ring, &ring->pump);
-    ring->pumping = status == MR_OK;
+    status = mr_queue_thread(ring->queue, pump_main, ring);
   }
   return status;
-}
-
-void mr_rings_join(struct mr_run *run) {
-  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    struct mr_ring *ring = run->queues[q].ring;
-    if (ring != NULL && ring->pumping) {
-      pthread_join(ring->pump, NULL);
-      ring->pumping = false;
-    }
-  }
 }

@@ -222,13 +222,9 @@ struct mr_queue {
   uint32_t index;
   uint32_t count; /* instructions of a step */
   const struct mr_instruction *instructions;
-  pthread_t thread;
-  bool started;
   struct mr_counter done;     /* finished prefix, over all steps */
   struct mr_stream *stream;   /* NULL: work is done on this thread or by the store */
   struct mr_counter enqueued; /* where there is a stream: the prefix that it has got */
-  pthread_t collector;
-  bool collecting;
   _Atomic uint64_t moved_bytes;
   _Atomic uint64_t busy_ns;
   _Atomic uint64_t op_started_ns; /* a callback or a copy that runs right now; 0: none */
@@ -269,6 +265,9 @@ struct mr_handover {
   uint32_t *index;          /* for each op that is handed over: its instruction there */
 };
 
+/* Of each queue one that works, and one that collects or pumps. */
+#define MR_RUN_THREADS (2 * MR_QUEUE_COUNT)
+
 struct mr_run {
   const struct mr_graph *graph;
   struct mr_plan *plan;
@@ -305,6 +304,7 @@ struct mr_run {
   double replan_after_seconds;  /* the present plan's, by the same */
   _Atomic uint64_t forecast_ns; /* the present plan's step */
   _Atomic bool stop;
+  pthread_t threads[MR_RUN_THREADS];
   uint32_t thread_count;   /* of the queues, that were started since they rested */
   struct mr_counter ended; /* of them */
   pthread_mutex_t status_lock;
@@ -411,9 +411,10 @@ const char *mr_instruction_name(const struct mr_run *run, const struct mr_instru
 struct mr_work mr_instruction_work(const struct mr_run *run,
                                    const struct mr_instruction *instruction);
 const char *mr_queue_name(uint32_t index);
-/* A thread of a queue's, whose last deed is to count itself in run->ended; MR_NO_MEMORY. */
+/* A thread of a queue's, whose last deed is to count itself in run->ended; MR_NO_MEMORY. Joined
+ * with all others of the run. */
 MR_CHECK_RESULT mr_status mr_queue_thread(struct mr_queue *queue, void *(*start)(void *argument),
-                                          void *argument, pthread_t *thread_out);
+                                          void *argument);
 /* Waits for an instruction's pairs; false where the run stopped (or this wait stopped it). */
 bool mr_queue_wait(struct mr_queue *queue, const struct mr_instruction *instruction, uint64_t step);
 /* Binds what the instruction is the first to touch. */
@@ -430,9 +431,8 @@ void mr_transfer_begin(struct mr_queue *queue, struct mr_transfer *transfer, uin
 void mr_transfer_finish(struct mr_queue *queue, struct mr_transfer *transfer);
 
 /* Streams and collectors of compute and the copies, where the device has streams. A started run
- * ends in mr_streams_join, after `stop`, and mr_streams_fini. */
+ * ends in mr_streams_fini, once its threads have. */
 MR_CHECK_RESULT mr_status mr_streams_start(struct mr_run *run);
-void mr_streams_join(struct mr_run *run);
 void mr_streams_fini(struct mr_run *run);
 /* Lets the queue's stream wait for an instruction of another's, the first `count` of a step, which
  * are `target` over all steps. False where the run stopped. */
@@ -465,7 +465,6 @@ bool mr_handover_run(struct mr_queue *queue, uint32_t index);
 MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);
 void mr_rings_fini(struct mr_run *run, bool store_is_stuck, bool device_is_settled);
 MR_CHECK_RESULT mr_status mr_rings_start(struct mr_run *run);
-void mr_rings_join(struct mr_run *run);
 /* Submits a transfer piece by piece; true where the run goes on. */
 bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_t index);
 /* With the lock held. */

@@ -259,20 +259,10 @@ mr_status mr_streams_start(struct mr_run *run) {
     }
     status = streams->create(run->device, queue->count, &queue->stream);
     if (status == MR_OK) {
-      status = mr_queue_thread(queue, collector_main, queue, &queue->collector);
-      queue->collecting = status == MR_OK;
+      status = mr_queue_thread(queue, collector_main, queue);
     }
   }
   return status;
-}
-
-void mr_streams_join(struct mr_run *run) {
-  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    if (run->queues[q].collecting) {
-      pthread_join(run->queues[q].collector, NULL);
-      run->queues[q].collecting = false;
-    }
-  }
 }
 
 void mr_streams_fini(struct mr_run *run) {
