@@ -9,8 +9,7 @@
 
 #include "base/base.h"
 #include "bench/bench.h"
-#include "train/kernels/kernels.h"
-#include "train/kernels/vector.h"
+#include "train/kernels/fast.h"
 
 #define RANGE 65536u
 
@@ -42,47 +41,16 @@ static double time_adamw(struct mr_team *team, bool cpu, const struct kernel_ada
   return bench_seconds(cpu) - start;
 }
 
-struct update {
-  const struct vector_table *vector;
-  struct vector_adamw range;
-};
-
-static void update_task(void *context, uint32_t task, uint32_t thread) {
-  (void)thread;
-  const struct update *update = context;
-  uint64_t first = (uint64_t)task * RANGE;
-  struct vector_adamw range = update->range;
-  range.p += first;
-  range.g += first;
-  range.m += first;
-  range.v += first;
-  range.count = mr_min_u64(RANGE, range.count - first);
-  update->vector->adamw(&range);
-}
-
-/* As kernel_fast() does it, by another set than the widest too. */
+/* By another set than the widest too. */
 static void time_sets(struct mr_team *team, uint32_t rounds, bool cpu,
                       const struct kernel_adamw *op) {
   enum { MOST_SETS = 4 };
   static double rates[MOST_SETS][BENCH_MAX_ROUNDS];
   for (uint32_t i = 0; i < rounds; i++) {
     for (unsigned set = 0; set < MOST_SETS && vector_at(MR_F32, set) != NULL; set++) {
-      struct update update = {vector_at(MR_F32, set),
-                              {.p = op->p,
-                               .g = op->g,
-                               .m = op->m,
-                               .v = op->v,
-                               .count = op->count,
-                               .grad_scale = 1,
-                               .beta1 = op->beta1,
-                               .beta2 = op->beta2,
-                               .eps = op->eps,
-                               .step_size = op->lr,
-                               .decay = op->lr * op->weight_decay,
-                               .inverse1 = 1 / op->correction1,
-                               .inverse2 = 1 / op->correction2}};
       double start = bench_seconds(cpu);
-      mr_team_run(team, (uint32_t)mr_div_up(op->count, RANGE), update_task, &update);
+      mr_status status = fast_adamw_by(team, op, vector_at(MR_F32, set));
+      MR_ASSERT(status == MR_OK);
       rates[set][i] = 28.0 * (double)op->count / (bench_seconds(cpu) - start) / 1e9;
     }
   }

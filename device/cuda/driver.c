@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 /* The result that was logged last of those that come again and again: what a fault of the device
  * does to its context, every user of that sees. Nobody's failure returns before the first is told.
  */
-static _Atomic int told;
+static mr_cu_result told;
 static pthread_mutex_t telling = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((format(printf, 2, 3))) static mr_status refuse(struct mr_cuda_reason *reason,
@@ -116,7 +115,9 @@ mr_status mr_cuda_open(struct mr_cuda *cuda, struct mr_cuda_reason *reason_out) 
     mr_cuda_close(cuda);
     return mr_cuda_refused(cuda, result, "cuCtxSetCurrent", reason_out);
   }
-  atomic_store(&told, MR_CU_SUCCESS);
+  pthread_mutex_lock(&telling);
+  told = MR_CU_SUCCESS;
+  pthread_mutex_unlock(&telling);
   return MR_OK;
 }
 
@@ -168,7 +169,8 @@ mr_status mr_cuda_failed(struct mr_cuda *cuda, mr_cu_result result, const char *
   /* What a device that is gone gives comes again and again; other refusals are each one's own. */
   bool lasts = status_of(result) == MR_IO;
   pthread_mutex_lock(&telling);
-  bool again = lasts && atomic_exchange(&told, result) == result;
+  bool again = lasts && told == result;
+  told = lasts ? result : told;
   mr_log(again ? MR_LOG_DEBUG : MR_LOG_ERROR, "cuda: %s for %s: %s (%s)", call, purpose,
          result_name(cuda, result), result_text(cuda, result));
   pthread_mutex_unlock(&telling);

@@ -30,8 +30,13 @@ static void adamw_task(void *context, uint32_t task, uint32_t thread) {
 }
 
 mr_status fast_adamw(struct mr_team *team, const struct kernel_adamw *op) {
+  return fast_adamw_by(team, op, vector_best(MR_F32));
+}
+
+mr_status fast_adamw_by(struct mr_team *team, const struct kernel_adamw *op,
+                        const struct vector_table *vector) {
   struct adamw a = {.op = op,
-                    .vector = vector_best(MR_F32),
+                    .vector = vector,
                     .range = {.p = op->p,
                               .working = op->working,
                               .m = op->m,

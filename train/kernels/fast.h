@@ -30,6 +30,9 @@ mr_status fast_head_gradient(struct mr_team *team, const struct kernel_head_grad
 mr_status fast_sum_squares(struct mr_team *team, const struct kernel_sum_squares *op,
                            void *scratch);
 mr_status fast_adamw(struct mr_team *team, const struct kernel_adamw *op);
+/* The same by another instruction set than the widest, to be timed. */
+mr_status fast_adamw_by(struct mr_team *team, const struct kernel_adamw *op,
+                        const struct vector_table *vector);
 
 /* MR_OK, or MR_NO_MEMORY, logged, where the matrix library failed. */
 mr_status fast_gemm_status(bool failed);
