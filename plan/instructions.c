@@ -66,8 +66,6 @@ static mr_status add_link(struct mr_lowering *l, mr_link link, struct move *move
       move->birth_count = 1;
     }
     plan->moved_bytes[link] += plan->instances[move->instance].bytes;
-    plan->link_seconds[link] +=
-        mr_draft_move_seconds(draft->problem, link, plan->instances[move->instance].bytes);
   }
   return MR_OK;
 }

@@ -56,18 +56,6 @@ static void set_machine(struct machines *m, uint32_t number) {
       shared ? m->drawn.link[MR_LINK_NVME_READ].bytes_per_second : 0;
 }
 
-static void sum_links(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-    uint32_t queue = MR_QUEUE_OF(l);
-    plan->link_seconds[l] = 0;
-    for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
-      uint32_t instance = plan->instructions[queue][i].instance;
-      plan->link_seconds[l] +=
-          mr_draft_move_seconds(problem, (mr_link)l, plan->instances[instance].bytes);
-    }
-  }
-}
-
 /* Plans the highest rung that the device budget holds for the machine drawn for, and plays the plan
  * on the one at hand; a plan that does not fit says what would only where it `tells`. */
 static mr_status draw(struct machines *m, uint64_t device_bytes, bool tells,
@@ -78,7 +66,6 @@ static mr_status draw(struct machines *m, uint64_t device_bytes, bool tells,
   mr_status status = mr_plan_place(&m->drawn, plan);
   if (status == MR_OK && plan->fits) {
     status = mr_program_plan_simulate(m->problem, plan);
-    sum_links(m->problem, plan);
   }
   if (status != MR_OK) {
     mr_plan_clear(plan);

@@ -339,8 +339,9 @@ MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *p
 MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *problem,
                                                 double *seconds_out);
 
-/* Fills in bind_moves, start_seconds and end_seconds and the step time by event simulation over
- * several steps. MR_NO_MEMORY. */
+/* Fills in bind_moves, start_seconds and end_seconds, the step time and what links take, by event
+ * simulation over several steps on the problem's machine, which may be another than the plan was
+ * made for. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                                    struct mr_program_plan *plan);
 

@@ -445,9 +445,7 @@ static void sum_queues(const struct mr_plan_problem *problem, struct mr_program_
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
     uint32_t queue = MR_QUEUE_OF(link);
     for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
-      uint64_t bytes = plan->instances[plan->instructions[queue][i].instance].bytes;
-      plan->moved_bytes[link] += bytes;
-      plan->link_seconds[link] += mr_draft_move_seconds(problem, link, bytes);
+      plan->moved_bytes[link] += plan->instances[plan->instructions[queue][i].instance].bytes;
     }
   }
 }

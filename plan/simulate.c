@@ -249,6 +249,18 @@ static void play(struct player *player) {
   }
 }
 
+/* What the moves of each link take alone. */
+static void sum_links(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
+  for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
+    uint32_t queue = MR_QUEUE_OF(l);
+    plan->link_seconds[l] = 0;
+    for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
+      uint32_t instance = plan->instructions[queue][i].instance;
+      plan->link_seconds[l] += mr_draft_move_seconds(problem, l, plan->instances[instance].bytes);
+    }
+  }
+}
+
 mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                    struct mr_program_plan *plan) {
   if (!plan->fits) {
@@ -268,6 +280,7 @@ mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
     }
   }
   play(&player);
+  sum_links(problem, plan);
   status = MR_OK;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     MR_ASSERT(player.finished[q] == STEPS * plan->instruction_count[q]);

@@ -2,6 +2,7 @@
 /* Candidates against each other, and the plans of the best. */
 #include "runtime/finalists.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,18 +15,41 @@
  * a second; for the largest preset beside such a host two and a half. */
 #define SEARCHED_OPS        9000u
 #define SEARCHED_OPS_BESIDE 2000u
+#define SHORT_OPS_BESIDE    900u /* where all that are searched are planned for other aims too */
 #define LONG_OPS            1500u
 #define LONG_SEARCHED       2u
 #define FEW_FINALISTS       3u /* in these two cases */
-/* The best of them go down so many budgets of the ladder, by their ops: a few, long programs none.
- * Short ones are planned for many machines on the way (plan/machines.c), and go down further. */
-#define DOWN_FINALISTS   3u
+/* A program that no other competes with goes down so many budgets of the ladder, by its ops; a
+ * short one is planned for many machines on the way (plan/machines.c). */
 #define BUDGET_OPS       2200u
 #define SHORT_BUDGET_OPS 6000u
 #define MAX_BUDGETS      32u
 _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
                    MAX_BUDGETS >= MR_MACHINE_ROUNDS,
                "short programs are planned for many machines");
+
+/*
+ * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
+ * budget of the ladder, slower or faster links. Searches miss some per cent here and there, and
+ * what one misses is often found for a machine that is almost the same: so plans are faster, up to
+ * 5 %, and seldom slower with more to work with. The first of the list find most.
+ */
+struct aim {
+  uint32_t from;      /* budgets of the ladder, from the highest, that are passed over */
+  uint32_t budgets;   /* that are tried from there; 0: one, without search */
+  double copy, drive; /* times the rates of the host's links, and of NVMe */
+};
+static const struct aim aims[] = {
+    {1, 1, 1, 1},     {0, 1, 0.8, 1},   {0, 1, 1, 2}, {2, 1, 1, 1},     {0, 1, 1, 0.8},
+    {3, 1, 1, 1},     {0, 1, 0.5, 1},   {4, 1, 1, 1}, {0, 1, 2, 1},     {0, 1, 1, 0.5},
+    {0, 1, 0.125, 1}, {0, 1, 1, 8},     {0, 1, 8, 1}, {0, 1, 1, 0.125}, {0, 1, 0.125, 8},
+    {0, 1, 8, 8},     {0, 1, 8, 0.125},
+};
+/* So many of them as have so many ops together, where only the best few finalists are planned
+ * again, and of all in short programs; none for the longest. */
+#define AIM_OPS       2800u
+#define AIM_FINALISTS 3u
+#define SHORT_AIM_OPS 1200u
 
 /* Whether ops may run on a host beside the device. */
 static bool host_runs(const struct mr_plan_problem *problem) {
@@ -36,13 +60,15 @@ static bool host_runs(const struct mr_plan_problem *problem) {
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief) {
   uint32_t ops = plan->graph->op_count;
   bool beside = host_runs(&plan->problem);
-  uint32_t searched = (beside ? SEARCHED_OPS_BESIDE : SEARCHED_OPS) / ops;
+  uint32_t beside_ops = ops <= MR_MACHINE_OPS ? SHORT_OPS_BESIDE : SEARCHED_OPS_BESIDE;
+  uint32_t searched = (beside ? beside_ops : SEARCHED_OPS) / ops;
   bool is_long = ops > LONG_OPS;
   uint32_t limit = is_long ? LONG_SEARCHED : MR_FINALISTS;
   searched = searched < limit ? searched : limit;
+  bool few = is_long || (beside && ops > MR_MACHINE_OPS);
   *finalists = (struct mr_finalists){.plan = plan,
                                      .brief = brief,
-                                     .most = beside || is_long ? FEW_FINALISTS : MR_FINALISTS,
+                                     .most = few ? FEW_FINALISTS : MR_FINALISTS,
                                      .searched = brief || searched == 0 ? 1 : searched};
 }
 
@@ -63,31 +89,55 @@ static uint64_t page_count(const struct mr_program_plan *layout) {
   return smallest == UINT64_MAX ? 0 : smallest / layout->page_bytes;
 }
 
-/* Budgets of the ladder to be tried: so many from the one numbered `from` down. */
-struct ladder {
-  uint32_t from;
-  uint32_t budgets;
-  const bool *on_host; /* NULL: the planner chooses */
-};
+static bool is_short(const struct mr_finalists *finalists) {
+  return finalists->plan->graph->op_count <= MR_MACHINE_OPS;
+}
+
+/* Whether the aim is the machine at hand. */
+static bool is_at_hand(const struct aim *aim) {
+  return aim->copy == 1 && aim->drive == 1;
+}
+
+/* Whether it is the first that finalists are planned for with search. */
+static bool is_first(const struct aim *aim) {
+  return aim->from == 0 && is_at_hand(aim);
+}
+
+static void set_links(struct mr_plan_problem *problem, const struct aim *aim) {
+  for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
+    bool copies = l == MR_LINK_DEVICE_TO_HOST || l == MR_LINK_HOST_TO_DEVICE;
+    problem->link[l].bytes_per_second *= copies ? aim->copy : aim->drive;
+  }
+  problem->nvme_mixed_bytes_per_second *= aim->drive;
+}
 
 /* Plans with pages large enough for the device to map one by one, also where nothing fits: the
- * smallest budget is one that a plan can be made for. */
+ * smallest budget is one that a plan can be made for. on_host: NULL: the planner chooses. */
 static mr_status make_layout(const struct mr_finalists *finalists,
-                             const struct mr_candidate *candidate, const struct ladder *ladder,
-                             struct mr_program_plan **layout_out) {
+                             const struct mr_candidate *candidate, const struct aim *aim,
+                             const bool *on_host, struct mr_program_plan **layout_out) {
   struct mr_plan_problem problem = finalists->plan->problem;
   const struct mr_program_plan *best = finalists->best[0].layout;
   problem.program = candidate->program;
   problem.op_seconds = candidate->op_seconds;
-  problem.on_host = ladder->on_host;
-  problem.search_from = ladder->from;
-  problem.search_rounds = problem.policy == MR_POLICY_SEARCHED ? ladder->budgets : 0;
+  problem.on_host = on_host;
+  problem.search_from = aim->from;
+  problem.search_rounds = problem.policy == MR_POLICY_SEARCHED ? aim->budgets : 0;
   problem.useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
   problem.page_bytes = finalists->page_bytes;
+  struct mr_plan_problem at_hand = problem;
+  if (!is_at_hand(aim)) {
+    set_links(&problem, aim);
+    problem.useful_seconds = INFINITY; /* what is of use here need not be there */
+  }
   for (;;) {
     struct mr_program_plan *layout = NULL;
     mr_status status = mr_program_plan_make(&problem, &layout);
+    if (status == MR_OK && layout->fits && !is_at_hand(aim)) {
+      status = mr_program_plan_simulate(&at_hand, layout);
+    }
     if (status != MR_OK) {
+      mr_program_plan_destroy(layout);
       return status;
     }
     if (layout->useless || page_count(layout) <= finalists->max_page_count ||
@@ -101,7 +151,8 @@ static mr_status make_layout(const struct mr_finalists *finalists,
 }
 
 mr_status mr_finalists_plan(const struct mr_finalists *finalists, struct mr_candidate *candidate) {
-  return make_layout(finalists, candidate, &(struct ladder){0}, &candidate->layout);
+  const struct aim unsearched = {.copy = 1, .drive = 1};
+  return make_layout(finalists, candidate, &unsearched, NULL, &candidate->layout);
 }
 
 static bool better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
@@ -139,10 +190,14 @@ void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candi
   finalists->count++;
 }
 
-/* Takes a finalist down the ladder, with ops on the host as they are in its plan. */
-static mr_status go_down(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
-                         uint32_t budgets, struct mr_program_plan **layout_out) {
+/* Plans a finalist for another aim, with ops on the host as they are in its plan; in short programs
+ * a lower budget has them chosen anew. */
+static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
+                        const struct aim *aim, struct mr_program_plan **layout_out) {
   const struct mr_program_plan *layout = candidate->layout;
+  if (is_first(aim) || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
+    return make_layout(finalists, candidate, aim, NULL, layout_out);
+  }
   bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
   if (on_host == NULL) {
     return MR_NO_MEMORY;
@@ -152,16 +207,18 @@ static mr_status go_down(const struct mr_finalists *finalists, const struct mr_c
       on_host[layout->instances[i].tensor] = true;
     }
   }
-  mr_status status =
-      make_layout(finalists, candidate,
-                  &(struct ladder){.from = 1, .budgets = budgets, .on_host = on_host}, layout_out);
+  mr_status status = make_layout(finalists, candidate, aim, on_host, layout_out);
   free(on_host);
   return status;
 }
 
-/* Takes a finalist's new layout where it is better. */
-static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout) {
-  if (layout->useless || !better(layout, candidate->layout)) {
+/* Takes a finalist's new layout where it is better; the first with search in any case, since the
+ * one without is for the very budget, of which no larger one has the plans. */
+static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout,
+                        bool is_first) {
+  bool wanted =
+      !layout->useless && (better(layout, candidate->layout) || (is_first && layout->fits));
+  if (!wanted) {
     mr_program_plan_destroy(layout);
     return;
   }
@@ -189,35 +246,31 @@ bool mr_finalists_settled(const struct mr_finalists *finalists) {
   return best->layout->fits && (any_will_do || nothing_to_gain);
 }
 
-/* A turn of the finalists: with search, then down the ladder. */
+/* A turn of the finalists. */
 struct turn {
   const struct mr_finalists *finalists;
-  uint32_t budgets; /* of the ladder below the highest; 0: that one, with search */
+  const struct aim *aim;
   struct mr_program_plan *layouts[MR_FINALISTS];
 };
 
 static mr_status plan_finalist(void *context, uint32_t index) {
   struct turn *turn = context;
   const struct mr_candidate *candidate = &turn->finalists->best[index];
-  if (!candidate->layout->fits) {
-    return MR_OK;
-  }
-  return turn->budgets == 0
-             ? make_layout(turn->finalists, candidate, &(struct ladder){.budgets = 1},
-                           &turn->layouts[index])
-             : go_down(turn->finalists, candidate, turn->budgets, &turn->layouts[index]);
+  return candidate->layout->fits
+             ? aim_at(turn->finalists, candidate, turn->aim, &turn->layouts[index])
+             : MR_OK;
 }
 
 /* Plans the first finalists side by side; the best is the first then. */
-static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, uint32_t budgets) {
-  struct turn turn = {.finalists = finalists, .budgets = budgets};
+static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, const struct aim *aim) {
+  struct turn turn = {.finalists = finalists, .aim = aim};
   if (mr_finalists_settled(finalists)) {
     return MR_OK;
   }
   mr_status status = mr_crew_run(finalists->plan->problem.crew, count, plan_finalist, &turn);
   for (uint32_t i = 0; i < count; i++) {
     if (status == MR_OK && turn.layouts[i] != NULL) {
-      take_layout(&finalists->best[i], turn.layouts[i]);
+      take_layout(&finalists->best[i], turn.layouts[i], is_first(aim));
     } else {
       mr_program_plan_destroy(turn.layouts[i]);
     }
@@ -232,24 +285,43 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
   return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
 }
 
-/* Budgets of the ladder below the highest. */
-static uint32_t budgets_below(const struct mr_finalists *finalists) {
-  uint32_t ops = finalists->plan->graph->op_count;
-  if (finalists->brief || ops > LONG_OPS) {
-    return 0;
-  }
+/* A program alone goes down the ladder. */
+static mr_status go_down(struct mr_finalists *finalists) {
   uint32_t budgets =
-      mr_finalists_affordable(finalists, ops > MR_MACHINE_OPS ? BUDGET_OPS : SHORT_BUDGET_OPS);
-  return budgets < MAX_BUDGETS ? budgets : MAX_BUDGETS;
+      mr_finalists_affordable(finalists, is_short(finalists) ? SHORT_BUDGET_OPS : BUDGET_OPS);
+  struct aim lower = {1, budgets < MAX_BUDGETS ? budgets : MAX_BUDGETS, 1, 1};
+  return budgets > 0 ? take_turn(finalists, 1, &lower) : MR_OK;
+}
+
+/* Whether there is a link whose rate the aim changes. */
+static bool is_another(const struct mr_finalists *finalists, const struct aim *aim) {
+  const struct mr_plan_problem *problem = &finalists->plan->problem;
+  bool drives = problem->budget_bytes[MR_TIER_NVME] > 0;
+  bool copies = problem->budget_bytes[MR_TIER_HOST] > 0 || (drives && problem->nvme_staged);
+  return aim->from > 0 || (aim->copy != 1 && copies && (aim->drive == 1 || drives)) ||
+         (aim->drive != 1 && drives && (aim->copy == 1 || copies));
+}
+
+static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
+  uint32_t most = is_short(finalists) ? MR_FINALISTS : AIM_FINALISTS;
+  uint32_t left = mr_finalists_affordable(finalists, is_short(finalists) ? SHORT_AIM_OPS : AIM_OPS);
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < MR_COUNT_OF(aims) && left > 0 && status == MR_OK; i++) {
+    if (!is_another(finalists, &aims[i])) continue;
+    status = take_turn(finalists, searched < most ? searched : most, &aims[i]);
+    left--;
+  }
+  return status;
 }
 
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
-  uint32_t count = finalists->count;
-  uint32_t searched = count < finalists->searched ? count : finalists->searched;
-  uint32_t down = searched < DOWN_FINALISTS ? searched : DOWN_FINALISTS;
-  uint32_t budgets = budgets_below(finalists);
-  mr_status status = take_turn(finalists, searched, 0);
-  return status == MR_OK && budgets > 0 ? take_turn(finalists, down, budgets) : status;
+  static const struct aim at_hand = {0, 1, 1, 1};
+  uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
+  mr_status status = take_turn(finalists, searched, &at_hand);
+  if (status != MR_OK || finalists->brief || finalists->plan->graph->op_count > LONG_OPS) {
+    return status;
+  }
+  return finalists->count == 1 ? go_down(finalists) : try_aims(finalists, searched);
 }
 
 void mr_finalists_drop(struct mr_finalists *finalists) {
