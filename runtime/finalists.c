@@ -98,11 +98,6 @@ static bool is_at_hand(const struct aim *aim) {
   return aim->copy == 1 && aim->drive == 1;
 }
 
-/* Whether it is the first that finalists are planned for with search. */
-static bool is_first(const struct aim *aim) {
-  return aim->from == 0 && is_at_hand(aim);
-}
-
 static void set_links(struct mr_plan_problem *problem, const struct aim *aim) {
   for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
     bool copies = l == MR_LINK_DEVICE_TO_HOST || l == MR_LINK_HOST_TO_DEVICE;
@@ -195,7 +190,8 @@ void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candi
 static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim, struct mr_program_plan **layout_out) {
   const struct mr_program_plan *layout = candidate->layout;
-  if (is_first(aim) || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
+  bool is_first = aim->from == 0 && is_at_hand(aim);
+  if (is_first || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
     return make_layout(finalists, candidate, aim, NULL, layout_out);
   }
   bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
@@ -212,13 +208,9 @@ static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_ca
   return status;
 }
 
-/* Takes a finalist's new layout where it is better; the first with search in any case, since the
- * one without is for the very budget, of which no larger one has the plans. */
-static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout,
-                        bool is_first) {
-  bool wanted =
-      !layout->useless && (better(layout, candidate->layout) || (is_first && layout->fits));
-  if (!wanted) {
+/* Takes a finalist's new layout where it is better. */
+static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout) {
+  if (layout->useless || !better(layout, candidate->layout)) {
     mr_program_plan_destroy(layout);
     return;
   }
@@ -270,7 +262,7 @@ static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, const
   mr_status status = mr_crew_run(finalists->plan->problem.crew, count, plan_finalist, &turn);
   for (uint32_t i = 0; i < count; i++) {
     if (status == MR_OK && turn.layouts[i] != NULL) {
-      take_layout(&finalists->best[i], turn.layouts[i], is_first(aim));
+      take_layout(&finalists->best[i], turn.layouts[i]);
     } else {
       mr_program_plan_destroy(turn.layouts[i]);
     }
