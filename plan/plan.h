@@ -64,14 +64,15 @@
  * Faster links and more tiers are never worse either. A fixed plan does not get slower by a faster
  * link, since each instruction starts when fixed others have finished (a max-plus system; where
  * reads and writes share a drive's rate, or NVMe and copies a link, that is no law, but no plan was
- * seen to break it). A plan
- * found for a faster link is another one, and may be worse. So where a short program is searched at
- * length, plans are not made for the machine at hand but for machines that depend on the program
- * alone (plan/machines.c), with all tiers and with one less; each is played on the machine at hand,
- * and the fastest is taken. That set is the same whatever the links' rates are, and one more tier
- * only adds to it. Longer programs, and briefer searches, are planned for the machine at hand:
- * there the order is likely, not certain. Where the host would do, runtime/ has long ones planned
- * without NVMe first, so that NVMe beside it makes none slower.
+ * seen to break it). A plan found for a faster link is another one, and may be worse. So where a
+ * short program is searched at length, plans are not made for the machine at hand but for machines
+ * that depend on the program alone (plan/machines.c), with all tiers and with one less; each is
+ * played on the machine at hand, and the fastest is taken. That set is the same whatever the links'
+ * rates are, and one more tier only adds to it. Longer programs, and briefer searches, are planned
+ * for the machine at hand: there the order is likely, not certain. So it is for jobs whose
+ * candidates compete, which runtime/finalists.c has planned for budgets and links near those at
+ * hand; bench/monotone.c counts how often it fails. Where the host would do, runtime/ has them
+ * planned without NVMe first, so that NVMe beside it makes none slower.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the
