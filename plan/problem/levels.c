@@ -27,9 +27,11 @@ static const struct level {
  * there, and with more to work with it is not to miss what it finds with less.
  */
 #define SMALL_TENSORS 512
-/* Simulated events that one of these may cost, and taking it on. */
-#define LESS_WORK 400000
-#define REST_WORK 100000
+/* Simulated events that one of these may cost, for each tensor and in all; and the part of them
+ * that taking it on may cost. */
+#define LESS_TENSOR_WORK 20000
+#define LESS_MOST_WORK   400000
+#define REST_PART        4
 
 /* Parts of the device, the host, and each link. */
 static const struct less {
@@ -151,6 +153,10 @@ static mr_status search_boldly(const struct mr_problem *problem,
   return status;
 }
 
+static uint64_t less_work(const struct mr_problem *problem) {
+  return mr_min_u64(LESS_TENSOR_WORK * (uint64_t)problem->tensor_count, LESS_MOST_WORK);
+}
+
 /* From its seeds. */
 static mr_status search_less(const struct mr_problem *problem, bool bold,
                              struct mr_problem_solution *found) {
@@ -161,7 +167,7 @@ static mr_status search_less(const struct mr_problem *problem, bool bold,
   }
   mr_problem_search_seed(&search);
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, LESS_WORK);
+    status = mr_problem_search_improve(&search, less_work(problem));
   }
   hand_over(&search, NULL, found);
   mr_problem_search_fini(&search);
@@ -179,7 +185,7 @@ static mr_status take_on(const struct mr_problem *problem, const struct mr_probl
   search.bound_seconds = solution->bound_seconds;
   take_over(&search, NULL, found);
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, REST_WORK);
+    status = mr_problem_search_improve(&search, less_work(problem) / REST_PART);
   }
   if (search.best_seconds < solution->seconds) {
     hand_over(&search, NULL, solution);
