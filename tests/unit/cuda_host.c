@@ -65,6 +65,41 @@ static void job_init(struct cuda_job *job) {
   keep_plan(job, plan);
 }
 
+/* Makes the layout of a program that the plan is to have, whatever job is planned. */
+static void plan_program(struct mr_plan *plan, const struct mr_graph *program) {
+  struct mr_plan_problem *problem = &plan->problem;
+  problem->program = program;
+  assert_int_equal(mr_planning_estimate(plan, program, &plan->op_seconds), MR_OK);
+  problem->op_seconds = plan->op_seconds;
+  assert_int_equal(mr_program_plan_make(problem, &plan->layout), MR_OK);
+  assert_true(plan->layout->fits);
+  mr_planning_sum_clones(plan);
+}
+
+static uint32_t count_copies(const struct mr_graph *graph, const struct mr_program_plan *layout) {
+  uint32_t copies = 0;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    bool lasts = mr_role_is_persistent(graph->tensors[t].role);
+    copies += lasts && layout->homes[t].copy == MR_TIER_HOST;
+  }
+  return copies;
+}
+
+/* A job whose weights come back before the step ends, in a plan that other machines would have. */
+static void job_init_copies(struct cuda_job *job) {
+  bool on_host[MAX_TENSORS];
+  cuda_job_init(job, shape, STEPS, tiers);
+  struct mr_plan *plan = plan_beside(job, 1e15);
+  mr_planning_clear(plan);
+  memset(on_host, 1, sizeof on_host);
+  plan->problem.on_host = on_host;
+  plan->problem.search_rounds = MR_MACHINE_ROUNDS;
+  plan_program(plan, job->world.graph);
+  plan->problem.on_host = NULL;
+  assert_true(count_copies(job->world.graph, plan->layout) > 0);
+  keep_plan(job, plan);
+}
+
 /* A job with the lookup and the last update on the host, and the others in the next step. */
 static void job_init_both(struct cuda_job *job) {
   bool on_host[MAX_TENSORS];
@@ -73,16 +108,11 @@ static void job_init_both(struct cuda_job *job) {
   struct mr_plan *plan = plan_beside(job, 1e15);
   mr_planning_clear(plan);
   assert_int_equal(mr_graph_defer(job->world.graph, 1, &plan->rewritten), MR_OK);
-  struct mr_plan_problem *problem = &plan->problem;
-  problem->program = plan->rewritten;
-  assert_int_equal(mr_planning_estimate(plan, plan->rewritten, &plan->op_seconds), MR_OK);
-  problem->op_seconds = plan->op_seconds;
   assert_true(plan->rewritten->tensor_count <= MAX_TENSORS);
   memset(on_host, 1, sizeof on_host);
-  problem->on_host = on_host;
-  assert_int_equal(mr_program_plan_make(problem, &plan->layout), MR_OK);
-  problem->on_host = NULL;
-  mr_planning_sum_clones(plan);
+  plan->problem.on_host = on_host;
+  plan_program(plan, plan->rewritten);
+  plan->problem.on_host = NULL;
   assert_int_equal(plan->deferred_op_count, shape.layers - 1);
   assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], 2);
   keep_plan(job, plan);
@@ -281,16 +311,11 @@ static void what_is_written_reaches_the_copy_too(void **state) {
   struct cuda_job job;
   struct mr_run *run = NULL;
   struct world_state expected;
-  job_init(&job);
+  job_init_copies(&job);
   for (uint64_t seed = 1; seed <= 4; seed++) {
-    uint32_t copies = 0;
     cuda_job_set(seed, NULL);
     assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
-    for (uint32_t t = 0; t < job.world.graph->tensor_count; t++) {
-      bool lasts = mr_role_is_persistent(job.world.graph->tensors[t].role);
-      copies += lasts && run->layout->homes[t].copy == MR_TIER_HOST;
-    }
-    assert_true(copies > 0);
+    assert_true(count_copies(job.world.graph, run->layout) > 0);
     world_state_init(&expected, shape);
     expected.rated = true;
     for (uint32_t turn = 0; turn < 2; turn++) {
