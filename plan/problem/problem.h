@@ -24,7 +24,8 @@
  * recompute a prefix of the cheapest bytes, keep the shortest gaps that fit and send the rest away.
  * A local search (improve.c, trial.c) then changes a few tensors at a time and keeps what is not
  * slower. Large problems are searched as merged ones first, those of several steps part by part;
- * what then is not near the bound is searched once more, boldly (draft.h, levels.c). Work is
+ * what then is not near the bound is searched once more, boldly, and small ones as if they had less
+ * of one thing, too (draft.h, levels.c). Work is
  * counted in simulated events, never in seconds, and chance has a fixed seed: the same problem
  * gives the same schedule.
  *
