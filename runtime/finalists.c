@@ -32,7 +32,8 @@ _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
  * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
  * budget of the ladder, slower or faster links. Searches miss some per cent here and there, and
  * what one misses is often found for a machine that is almost the same: so plans are faster, up to
- * 5 %, and seldom slower with more to work with. The first of the list find most.
+ * 5 %, and those of short jobs half as often slower with more to work with. The first of the list
+ * find most.
  */
 struct aim {
   uint32_t from;      /* budgets of the ladder, from the highest, that are passed over */
@@ -285,13 +286,12 @@ static mr_status go_down(struct mr_finalists *finalists) {
   return budgets > 0 ? take_turn(finalists, 1, &lower) : MR_OK;
 }
 
-/* Whether there is a link whose rate the aim changes. */
+/* Whether the links whose rates the aim changes are there. */
 static bool is_another(const struct mr_finalists *finalists, const struct aim *aim) {
   const struct mr_plan_problem *problem = &finalists->plan->problem;
   bool drives = problem->budget_bytes[MR_TIER_NVME] > 0;
   bool copies = problem->budget_bytes[MR_TIER_HOST] > 0 || (drives && problem->nvme_staged);
-  return aim->from > 0 || (aim->copy != 1 && copies && (aim->drive == 1 || drives)) ||
-         (aim->drive != 1 && drives && (aim->copy == 1 || copies));
+  return (aim->copy == 1 || copies) && (aim->drive == 1 || drives);
 }
 
 static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {

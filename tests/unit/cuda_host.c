@@ -91,6 +91,7 @@ static void job_init_copies(struct cuda_job *job) {
   cuda_job_init(job, shape, STEPS, tiers);
   struct mr_plan *plan = plan_beside(job, 1e15);
   mr_planning_clear(plan);
+  assert_true(job->world.graph->tensor_count <= MAX_TENSORS);
   memset(on_host, 1, sizeof on_host);
   plan->problem.on_host = on_host;
   plan->problem.search_rounds = MR_MACHINE_ROUNDS;
