@@ -17,6 +17,7 @@
 #include "plan/draft.h"
 #include "plan/page_sizes.h"
 #include "plan/place.h"
+#include "plan/updates.h"
 
 #define PARTS        16u /* of the updates that the host has room for */
 #define FEW_PARTS    4u  /* the least difference without search, and where the host is crowded: */
@@ -25,11 +26,8 @@
 /* Which of the updates the host runs. */
 enum pick { PICK_SLACK, PICK_SPREAD, PICK_COUNT };
 
-/* Updates that write pieces of one tensor, which run at the same place: ops that follow one
- * another, or one. */
 struct group {
-  mr_op_id from;
-  mr_op_id to;
+  struct mr_update_group updates;
   double bytes;   /* that they pass */
   uint32_t slack; /* in ops, round the end of the step */
 };
@@ -54,36 +52,6 @@ struct shares {
   struct share of[PICK_COUNT][PARTS + 1];
 };
 
-/* Updates: what they make lasts. */
-static bool is_update(const struct mr_graph *graph, mr_op_id op) {
-  bool lasts = mr_op_is_host_capable(graph, op);
-  for (uint32_t i = 0; lasts && i < graph->ops[op].output_count; i++) {
-    lasts = mr_role_is_persistent(graph->tensors[graph->ops[op].outputs[i]].role);
-  }
-  return lasts;
-}
-
-/* Whether two updates write pieces of one tensor. */
-static bool are_pieces(const struct mr_graph *graph, mr_op_id a, mr_op_id b) {
-  bool are = false;
-  for (uint32_t i = 0; i < graph->ops[a].output_count; i++) {
-    for (uint32_t j = 0; j < graph->ops[b].output_count; j++) {
-      are = are || graph->ops[a].outputs[i] == graph->ops[b].outputs[j];
-    }
-  }
-  return are;
-}
-
-static void want_op(const struct mr_graph *graph, struct mr_trial *trial, mr_op_id op) {
-  const struct mr_op *wanted = &graph->ops[op];
-  for (uint32_t i = 0; i < wanted->input_count; i++) {
-    trial->on_host[wanted->inputs[i]] = true;
-  }
-  for (uint32_t i = 0; i < wanted->output_count; i++) {
-    trial->on_host[wanted->outputs[i]] = true;
-  }
-}
-
 /* Ops from one to another, round the end of the step. */
 static uint32_t ops_between(const struct mr_graph *graph, mr_op_id from, mr_op_id to) {
   return to - from + (to < from ? graph->op_count : 0);
@@ -100,7 +68,7 @@ static uint32_t ops_since_ready(const struct shares *s, mr_op_id update) {
     for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
       mr_op_id maker = liveness->accesses[a].op;
       uint32_t ago = ops_between(graph, maker, update);
-      bool makes = liveness->accesses[a].writes && !is_update(graph, maker);
+      bool makes = liveness->accesses[a].writes && !mr_is_update(graph, maker);
       least = makes && ago < least ? ago : least;
     }
   }
@@ -117,7 +85,7 @@ static uint32_t ops_to_use(const struct shares *s, mr_op_id update) {
     for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
       mr_op_id use = liveness->accesses[a].op;
       uint32_t ahead = ops_between(graph, update, use);
-      least = !is_update(graph, use) && ahead < least ? ahead : least;
+      least = !mr_is_update(graph, use) && ahead < least ? ahead : least;
     }
   }
   return least;
@@ -129,31 +97,33 @@ static int compare_slack(const void *left, const void *right) {
   if (a->slack != b->slack) {
     return a->slack < b->slack ? 1 : -1;
   }
-  return (a->from < b->from) - (a->from > b->from);
+  return (a->updates.from < b->updates.from) - (a->updates.from > b->updates.from);
 }
 
 /* The updates in their order, and by their slack. */
 static mr_status list_groups(struct shares *s) {
   const struct mr_graph *graph = s->graph;
-  struct group *in_order = mr_allocate(graph->op_count, sizeof *in_order);
-  struct group *by_slack = mr_allocate(graph->op_count, sizeof *by_slack);
+  struct mr_update_group *updates = NULL;
+  mr_status status = mr_updates_find(graph, &updates, &s->group_count);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct group *in_order = mr_allocate(s->group_count, sizeof *in_order);
+  struct group *by_slack = mr_allocate(s->group_count, sizeof *by_slack);
   s->groups[PICK_SPREAD] = in_order;
   s->groups[PICK_SLACK] = by_slack;
+  for (uint32_t i = 0; i < s->group_count && in_order != NULL; i++) {
+    mr_op_id first = updates[i].from;
+    in_order[i] = (struct group){.updates = updates[i],
+                                 .slack = ops_since_ready(s, first) + ops_to_use(s, first)};
+    for (mr_op_id k = first; k < updates[i].to; k++) {
+      in_order[i].bytes += (double)graph->ops[k].memory_bytes;
+    }
+    s->bytes += in_order[i].bytes;
+  }
+  free(updates);
   if (in_order == NULL || by_slack == NULL) {
     return MR_NO_MEMORY;
-  }
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (!is_update(graph, k)) continue;
-    double bytes = (double)graph->ops[k].memory_bytes;
-    struct group *last = s->group_count > 0 ? &in_order[s->group_count - 1] : NULL;
-    s->bytes += bytes;
-    if (last != NULL && last->to == k && are_pieces(graph, last->from, k)) {
-      last->to = k + 1;
-      last->bytes += bytes;
-      continue;
-    }
-    in_order[s->group_count++] =
-        (struct group){k, k + 1, bytes, ops_since_ready(s, k) + ops_to_use(s, k)};
   }
   memcpy(by_slack, in_order, s->group_count * sizeof *by_slack);
   qsort(by_slack, s->group_count, sizeof *by_slack, compare_slack);
@@ -174,8 +144,8 @@ static void want_part(const struct shares *s, struct mr_trial *trial, enum pick 
     before += group->bytes;
     if (!wanted) continue;
     owed -= group->bytes;
-    for (mr_op_id k = group->from; k < group->to; k++) {
-      want_op(s->graph, trial, k);
+    for (mr_op_id k = group->updates.from; k < group->updates.to; k++) {
+      mr_want_on_host(s->graph, k, trial->on_host);
     }
   }
 }
@@ -297,8 +267,8 @@ static mr_status try_others(struct mr_placement *p) {
   bool any = false;
   memcpy(trial->on_host, p->chosen, graph->tensor_count * sizeof *trial->on_host);
   for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (mr_op_is_host_capable(graph, k) && !is_update(graph, k)) {
-      want_op(graph, trial, k);
+    if (mr_op_is_host_capable(graph, k) && !mr_is_update(graph, k)) {
+      mr_want_on_host(graph, k, trial->on_host);
       any = true;
     }
   }
@@ -328,7 +298,7 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
   status = find_ops(s, &p->trials[0], runs);
   for (uint32_t i = 0; i < s->group_count; i++) {
     const struct group *group = &s->groups[PICK_SPREAD][i];
-    runs_bytes += runs[group->from] ? group->bytes : 0;
+    runs_bytes += runs[group->updates.from] ? group->bytes : 0;
   }
   s->room = s->bytes > 0 ? runs_bytes / s->bytes : 1;
   return status;

@@ -391,7 +391,8 @@ static mr_status find_rung(struct descent *descent, struct rung *rung) {
     return MR_OK;
   }
   *rung = (struct rung){.device_bytes = descent->device_bytes, .plan = {problem->program}};
-  mr_status status = bound_at(maker, rung->device_bytes, &rung->bound_seconds);
+  bool compared = must_be_useful(problem) || maker->plan->fits;
+  mr_status status = compared ? bound_at(maker, rung->device_bytes, &rung->bound_seconds) : MR_OK;
   descent->ended = is_hopeless(maker, rung->bound_seconds);
   return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "runtime/amend.h"
 
 /* Plans without search tell about which candidates are good, within some per cent: of a dozen, the
  * one that is best with search takes 1 % less time on average than that of three, and up to 3 %. So
@@ -51,6 +52,10 @@ static const struct aim aims[] = {
 #define AIM_OPS       2800u
 #define AIM_FINALISTS 3u
 #define SHORT_AIM_OPS 1200u
+/* Beside a device that is apart the best few are changed in single decisions instead, in so many
+ * plans as have so many ops together (runtime/amend.c). */
+#define AMEND_OPS 16000u
+#define AMENDED   3u
 
 /* Whether ops may run on a host beside the device. */
 static bool host_runs(const struct mr_plan_problem *problem) {
@@ -151,7 +156,7 @@ mr_status mr_finalists_plan(const struct mr_finalists *finalists, struct mr_cand
   return make_layout(finalists, candidate, &unsearched, NULL, &candidate->layout);
 }
 
-static bool better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
+bool mr_candidate_is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   if (a->fits != b->fits) {
     return a->fits;
   }
@@ -165,7 +170,8 @@ static bool better(const struct mr_program_plan *a, const struct mr_program_plan
 
 void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candidate) {
   uint32_t place = finalists->count;
-  while (place > 0 && better(candidate->layout, finalists->best[place - 1].layout)) {
+  while (place > 0 &&
+         mr_candidate_is_better(candidate->layout, finalists->best[place - 1].layout)) {
     place--;
   }
   bool full = finalists->count == finalists->most;
@@ -186,11 +192,19 @@ void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candi
   finalists->count++;
 }
 
+void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_host) {
+  const struct mr_program_plan *layout = candidate->layout;
+  for (uint32_t i = 0; i < layout->instance_count; i++) {
+    if (layout->instances[i].on_host) {
+      on_host[layout->instances[i].tensor] = true;
+    }
+  }
+}
+
 /* Plans a finalist for another aim, with ops on the host as they are in its plan; in short programs
  * a lower budget has them chosen anew. */
 static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim, struct mr_program_plan **layout_out) {
-  const struct mr_program_plan *layout = candidate->layout;
   bool is_first = aim->from == 0 && is_at_hand(aim);
   if (is_first || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
     return make_layout(finalists, candidate, aim, NULL, layout_out);
@@ -199,11 +213,7 @@ static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_ca
   if (on_host == NULL) {
     return MR_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < layout->instance_count; i++) {
-    if (layout->instances[i].on_host) {
-      on_host[layout->instances[i].tensor] = true;
-    }
-  }
+  mr_candidate_list_on_host(candidate, on_host);
   mr_status status = make_layout(finalists, candidate, aim, on_host, layout_out);
   free(on_host);
   return status;
@@ -211,7 +221,7 @@ static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_ca
 
 /* Takes a finalist's new layout where it is better. */
 static void take_layout(struct mr_candidate *candidate, struct mr_program_plan *layout) {
-  if (layout->useless || !better(layout, candidate->layout)) {
+  if (layout->useless || !mr_candidate_is_better(layout, candidate->layout)) {
     mr_program_plan_destroy(layout);
     return;
   }
@@ -224,7 +234,8 @@ static void sort(struct mr_finalists *finalists, uint32_t count) {
   for (uint32_t i = 1; i < count; i++) {
     struct mr_candidate candidate = finalists->best[i];
     uint32_t at = i;
-    for (; at > 0 && better(candidate.layout, finalists->best[at - 1].layout); at--) {
+    for (; at > 0 && mr_candidate_is_better(candidate.layout, finalists->best[at - 1].layout);
+         at--) {
       finalists->best[at] = finalists->best[at - 1];
     }
     finalists->best[at] = candidate;
@@ -306,6 +317,21 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
   return status;
 }
 
+/* Changes the best finalists in single decisions. */
+static mr_status amend(struct mr_finalists *finalists) {
+  uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
+  uint32_t plans_left = mr_finalists_affordable(finalists, AMEND_OPS);
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    if (finalists->best[i].layout->fits && !mr_finalists_settled(finalists)) {
+      status = mr_amend(finalists, &finalists->best[i], &plans_left);
+    }
+  }
+  sort(finalists, count);
+  finalists->amended = true;
+  return status;
+}
+
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
   static const struct aim at_hand = {0, 1, 1, 1};
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
@@ -313,7 +339,14 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   if (status != MR_OK || finalists->brief || finalists->plan->graph->op_count > LONG_OPS) {
     return status;
   }
-  return finalists->count == 1 ? go_down(finalists) : try_aims(finalists, searched);
+  if (finalists->count == 1) {
+    return go_down(finalists);
+  }
+  bool apart = finalists->plan->problem.host_apart;
+  if (!apart || is_short(finalists)) {
+    status = try_aims(finalists, searched);
+  }
+  return status == MR_OK && apart && !finalists->amended ? amend(finalists) : status;
 }
 
 void mr_finalists_drop(struct mr_finalists *finalists) {

@@ -26,12 +26,20 @@ struct mr_finalists {
   uint32_t count;
   uint32_t most;     /* that there may be */
   uint32_t searched; /* the first of them */
+  bool amended;      /* the best were changed in single decisions */
 };
 
 /* No finalists of a plan whose problem is known but for its program. `brief`: as above. */
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief);
 
 void mr_candidate_fini(struct mr_candidate *candidate);
+
+/* Marks the tensors that ops on the host use there in the candidate's plan. */
+void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_host);
+
+/* Whether a plan that fits is faster, or as fast and moves less. */
+bool mr_candidate_is_better(const struct mr_program_plan *layout,
+                            const struct mr_program_plan *than);
 
 /* Plans the candidate's program without search. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_plan(const struct mr_finalists *finalists,

@@ -48,6 +48,12 @@ MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const 
                                               const struct mr_deferral *deferral,
                                               struct mr_graph **program_out);
 
+/* The ops that run twice in a program, by the client's numbers, without those that make tensors
+ * alike where `leave_out` is one; again_out has room for every op of the program. Returns how many.
+ */
+uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_tensor *leave_out,
+                                mr_op_id *again_out);
+
 /* Fills in plan->bound_seconds, under plan->problem's budgets and rates: no plan of the graph, with
  * any recompute allowed and updates deferred or not, is faster. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_planning_find_bound(struct mr_plan *plan);

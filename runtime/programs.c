@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/explain.h"
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
@@ -38,6 +39,20 @@ mr_status mr_planning_rewrite(const struct mr_plan *plan, const mr_op_id *again,
       mr_graph_defer(repeating != NULL ? repeating : plan->graph, deferral->staying, program_out);
   mr_graph_destroy(repeating);
   return status == MR_OK && *program_out == NULL ? MR_INVALID : status;
+}
+
+uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_tensor *leave_out,
+                                mr_op_id *again_out) {
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    if (op->clone_of == MR_NO_OP) continue;
+    const struct mr_tensor *made = &program->tensors[mr_explain_remade(program, op)];
+    if (leave_out == NULL || !mr_explain_alike(made, leave_out)) {
+      again_out[count++] = op->clone_of;
+    }
+  }
+  return count;
 }
 
 /* The client's graph, and the same with updates in the next step. */

@@ -188,23 +188,6 @@ static mr_status plan_repeating(const struct mr_plan *plan, const mr_op_id *agai
   return status;
 }
 
-/* Lists the ops that run twice in the plan, without those that make tensors alike where `leave_out`
- * is. There is room for every op of the graph. */
-static uint32_t list_again(const struct mr_plan *plan, const struct mr_tensor *leave_out,
-                           mr_op_id *again) {
-  const struct mr_graph *program = plan->problem.program;
-  uint32_t count = 0;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    const struct mr_op *op = &program->ops[k];
-    if (op->clone_of == MR_NO_OP) continue;
-    const struct mr_tensor *made = &program->tensors[mr_explain_remade(program, op)];
-    if (leave_out == NULL || !mr_explain_alike(made, leave_out)) {
-      again[count++] = op->clone_of;
-    }
-  }
-  return count;
-}
-
 static mr_status ask_without(const struct mr_plan *plan, const struct mr_decision *decision,
                              struct mr_outcome *outcome_out) {
   struct mr_outcome outcome = {0};
@@ -214,7 +197,8 @@ static mr_status ask_without(const struct mr_plan *plan, const struct mr_decisio
     if (again == NULL) {
       return MR_NO_MEMORY;
     }
-    uint32_t count = list_again(plan, &plan->graph->tensors[decision->tensor], again);
+    const struct mr_tensor *remade = &plan->graph->tensors[decision->tensor];
+    uint32_t count = mr_planning_list_again(plan->problem.program, remade, again);
     status = plan_repeating(plan, again, count, decision, &outcome);
     free(again);
   } else {
@@ -250,7 +234,7 @@ static mr_status ask_again(const struct mr_plan *plan, const struct mr_decision 
   if (again == NULL) {
     return MR_NO_MEMORY;
   }
-  uint32_t count = list_again(plan, NULL, again);
+  uint32_t count = mr_planning_list_again(plan->problem.program, NULL, again);
   uint32_t before = count;
   for (mr_tensor_id t = 0; t < graph->tensor_count; t++) {
     if (!mr_explain_alike(&graph->tensors[t], &graph->tensors[decision->tensor])) continue;
