@@ -6,8 +6,8 @@
  * clones that make tensors alike; with all updates of tensors alike on the host, or none; with one
  * update there or not, where of two neighbours in the program one is; and without the moves of one
  * of its costliest decisions. A change that makes the step shorter stays, the others are tried with
- * it, and what was tried before is tried once more when nothing else is left. Plans of jobs beside
- * a host take up to a tenth less time for it.
+ * it, and what was tried before is tried once more when nothing else is left. Steps of jobs beside
+ * a host get up to 8 % shorter.
  */
 #include "runtime/amend.h"
 
@@ -158,6 +158,7 @@ static mr_status leave_out_clones(const struct amender *a, mr_tensor_id remade,
                                   struct mr_candidate *candidate) {
   const struct mr_graph *program = a->best->program;
   mr_op_id *again = mr_allocate(program->op_count, sizeof *again);
+  candidate->rewritten = NULL;
   if (again == NULL) {
     return MR_NO_MEMORY;
   }
@@ -232,7 +233,9 @@ static mr_status add(struct amender *a, const struct change *change) {
     return status == MR_INVALID ? MR_OK : status; /* no update may be deferred without the clones */
   }
   memcpy(variant.on_host, a->on_host, tensor_count * sizeof(bool));
-  memcpy(variant.bans, a->bans, a->ban_count * sizeof *variant.bans);
+  if (a->ban_count > 0) {
+    memcpy(variant.bans, a->bans, a->ban_count * sizeof *variant.bans);
+  }
   if (change->kind == CHANGE_MOVES) {
     ban_moves(a, change, &variant);
   } else if (change->kind != CHANGE_CLONES) {

@@ -54,7 +54,7 @@ static const struct aim aims[] = {
 #define SHORT_AIM_OPS 1200u
 /* Beside a device that is apart the best few are changed in single decisions instead, in so many
  * plans as have so many ops together (runtime/amend.c). */
-#define AMEND_OPS 16000u
+#define AMEND_OPS 8000u
 #define AMENDED   3u
 
 /* Whether ops may run on a host beside the device. */
@@ -336,13 +336,14 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   static const struct aim at_hand = {0, 1, 1, 1};
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
   mr_status status = take_turn(finalists, searched, &at_hand);
-  if (status != MR_OK || finalists->brief || finalists->plan->graph->op_count > LONG_OPS) {
+  bool apart = finalists->plan->problem.host_apart;
+  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
+  if (status != MR_OK || finalists->brief || (is_long && !host_runs(&finalists->plan->problem))) {
     return status;
   }
   if (finalists->count == 1) {
-    return go_down(finalists);
+    return is_long ? MR_OK : go_down(finalists);
   }
-  bool apart = finalists->plan->problem.host_apart;
   if (!apart || is_short(finalists)) {
     status = try_aims(finalists, searched);
   }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The best recompute candidates: they are planned with search, and the best of them for budgets and
- * links near those at hand too. */
+ * links near those at hand too; beside a device that is apart they are changed in single decisions.
+ */
 #ifndef MEMRUN_RUNTIME_FINALISTS_H
 #define MEMRUN_RUNTIME_FINALISTS_H
 
@@ -57,8 +58,8 @@ bool mr_finalists_settled(const struct mr_finalists *finalists);
  * long to make, since ops run on a host beside the device and NVMe is below both. */
 uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops);
 
-/* Plans the finalists with search, then for what is near; the best is the first then.
- * MR_NO_MEMORY, MR_INVALID. */
+/* Plans the finalists with search, then for what is near, and changes them in single decisions, the
+ * latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
 
 #endif

@@ -3,11 +3,11 @@
  * Making a plan: the best of a bounded number of recompute candidates: the one predicted fastest,
  * of equals the one that moves least. Every candidate is planned without search, which ranks them
  * well and takes a tenth of the time; the best few are searched, for budgets and links near those
- * at hand too (runtime/finalists.c). A candidate whose bound is no better than the best plan so
- * far is not planned. The best are planned again with updates in the next step: all of them, or
- * those that the host does not run beside the device. A program that needs neither moves nor
- * recompute ends the search: nothing can beat running only what must run. Where the host would do,
- * candidates are planned without NVMe, and the best few with it too.
+ * at hand too, or changed in single decisions (runtime/finalists.c). A candidate whose bound is no
+ * better than the best plan so far is not planned. The best are planned again with updates in the
+ * next step: all of them, or those that the host does not run beside the device. A program that
+ * needs neither moves nor recompute ends the search: nothing can beat running only what must run.
+ * Where the host would do, candidates are planned without NVMe, and the best few with it too.
  */
 #include <math.h>
 #include <stdlib.h>
