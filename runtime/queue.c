@@ -22,13 +22,18 @@ static void wake_all(struct mr_run *run) {
   mr_counter_wake(&run->steps);
 }
 
-void mr_run_fail(struct mr_run *run, mr_status status) {
+/* Keeps the first failure; whether this is it. */
+static bool keep_failure(struct mr_run *run, mr_status status) {
   MR_ASSERT(status != MR_OK);
   pthread_mutex_lock(&run->status_lock);
-  if (run->status == MR_OK) {
-    run->status = status;
-  }
+  bool first = run->status == MR_OK;
+  run->status = first ? status : run->status;
   pthread_mutex_unlock(&run->status_lock);
+  return first;
+}
+
+void mr_run_fail(struct mr_run *run, mr_status status) {
+  (void)keep_failure(run, status);
   wake_all(run);
 }
 
@@ -191,8 +196,10 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
     }
     double age = (double)(now_ns - still_since_ns) * 1e-9;
     if (age > limit) {
-      report_stuck(queue, awaited, instruction, age);
-      mr_run_fail(run, MR_TIMEOUT);
+      if (keep_failure(run, MR_TIMEOUT)) { /* several queues may find it at once: one line */
+        report_stuck(queue, awaited, instruction, age);
+      }
+      wake_all(run);
       return false;
     }
   }
