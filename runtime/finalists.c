@@ -52,8 +52,9 @@ static const struct aim aims[] = {
 #define AIM_OPS       2800u
 #define AIM_FINALISTS 3u
 #define SHORT_AIM_OPS 1200u
-/* Beside a device that is apart the best few are changed in single decisions instead, in so many
- * plans as have so many ops together (runtime/amend.c). */
+/* Beside a device that is apart the best few are changed in single decisions, after that in short
+ * programs and in place of it in others, in so many plans as have so many ops together
+ * (runtime/amend.c). */
 #define AMEND_OPS 8000u
 #define AMENDED   3u
 

@@ -15,25 +15,6 @@
 #include "runtime/whatif.h"
 #include "unit/plan_programs.h"
 
-/* Layers that may be computed again, updates that a host may run, and links that take longer than
- * ops. */
-static struct mr_graph *make_layers(uint32_t layers) {
-  const uint32_t per_layer = 8;
-  struct mr_graph *graph = plan_training_graph(layers, per_layer, 256 * MR_KIB, MR_MIB);
-  uint32_t forward = layers * per_layer;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    struct mr_op *op = &graph->ops[k];
-    op->memory_bytes = (1 + k % 3) * MR_MIB / 8;
-    if (k < forward) {
-      op->flags |= MR_OP_REPEATABLE;
-      op->block = k / per_layer;
-    } else {
-      op->flags |= MR_OP_TRAIN_ONLY;
-    }
-  }
-  return graph;
-}
-
 static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_bytes) {
   struct mr_options options;
   struct mr_plan *plan = NULL;
@@ -73,7 +54,7 @@ static void amended_plans_are_valid_and_faster(void **state) {
   (void)state;
   const uint32_t most_plans = 60;
   for (uint64_t mebibytes = 24; mebibytes <= 56; mebibytes += 16) {
-    struct mr_graph *graph = make_layers(6);
+    struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
     struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB);
     const struct mr_finalists finalists = {.plan = plan};
     struct mr_candidate candidate = search_once(plan, 1e9);
@@ -104,7 +85,7 @@ static void no_decision_is_better_left_out(void **state) {
     uint64_t mebibytes;
   } jobs[] = {{2, 18}, {2, 20}, {6, 50}};
   for (uint32_t i = 0; i < MR_COUNT_OF(jobs); i++) {
-    struct mr_graph *graph = make_layers(jobs[i].layers);
+    struct mr_graph *graph = plan_layers_graph(jobs[i].layers, LINKS_TAKE_LONGER);
     struct mr_plan *plan = make_plan(graph, jobs[i].mebibytes * MR_MIB);
     struct mr_interview interview;
     assert_int_equal(mr_whatif_ask(plan, MR_MIB, 2, &interview), MR_OK);

@@ -201,6 +201,23 @@ double *plan_op_seconds(const struct mr_graph *graph, double seconds) {
   return op_seconds;
 }
 
+struct mr_graph *plan_layers_graph(uint32_t layers, uint64_t memory_bytes) {
+  const uint32_t per_layer = 8;
+  struct mr_graph *graph = plan_training_graph(layers, per_layer, 256 * MR_KIB, MR_MIB);
+  uint32_t forward = layers * per_layer;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    struct mr_op *op = &graph->ops[k];
+    op->memory_bytes = (1 + k % 3) * memory_bytes;
+    if (k < forward) {
+      op->flags |= MR_OP_REPEATABLE;
+      op->block = k / per_layer;
+    } else {
+      op->flags |= MR_OP_TRAIN_ONLY | (k >= 2 * forward ? MR_OP_DEFERRABLE : 0);
+    }
+  }
+  return graph;
+}
+
 void plan_problem_init(struct mr_plan_problem *problem, const struct mr_graph *graph) {
   *problem =
       (struct mr_plan_problem){.program = graph, .page_bytes = 4096, .extent_unit_bytes = 4096};

@@ -108,25 +108,6 @@ static void questions_defer_where_the_plan_had_to(void **state) {
   mr_graph_destroy(graph);
 }
 
-/* Layers that may be computed again and updates that may be deferred, so that there are candidates
- * of every kind. */
-static struct mr_graph *make_layers(uint32_t layers) {
-  const uint32_t per_layer = 8;
-  struct mr_graph *graph = plan_training_graph(layers, per_layer, 256 * MR_KIB, MR_MIB);
-  uint32_t forward = layers * per_layer;
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    struct mr_op *op = &graph->ops[k];
-    op->memory_bytes = (1 + k % 3) * MR_MIB;
-    if (k < forward) {
-      op->flags |= MR_OP_REPEATABLE;
-      op->block = k / per_layer;
-    } else {
-      op->flags |= MR_OP_TRAIN_ONLY | (k >= 2 * forward ? MR_OP_DEFERRABLE : 0);
-    }
-  }
-  return graph;
-}
-
 /* Plans on so many threads and returns what is saved of it. */
 static char *plan_text(const struct mr_graph *graph, uint32_t threads, long *bytes_out) {
   struct mr_options options = shed_options(24 * MR_MIB, 40 * MR_MIB);
@@ -159,7 +140,7 @@ static void threads_do_not_change_the_plan(void **state) {
   static const uint32_t layers[] = {2, 11};
   static const uint32_t threads[] = {2, 8};
   for (uint32_t i = 0; i < MR_COUNT_OF(layers); i++) {
-    struct mr_graph *graph = make_layers(layers[i]);
+    struct mr_graph *graph = plan_layers_graph(layers[i], MR_MIB);
     long one_bytes = 0;
     char *one = plan_text(graph, 1, &one_bytes);
     for (uint32_t k = 0; k < MR_COUNT_OF(threads); k++) {
@@ -191,11 +172,8 @@ static double seconds_with(const struct mr_graph *graph, mr_offload offload,
  * links, which bind. */
 static void nvme_beside_a_host_that_would_do_changes_no_plan(void **state) {
   (void)state;
-  struct mr_graph *graph = make_layers(12);
+  struct mr_graph *graph = plan_layers_graph(12, LINKS_TAKE_LONGER);
   assert_true(graph->op_count > 256);
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    graph->ops[k].memory_bytes /= 8; /* links take longer than ops */
-  }
   for (uint64_t mebibytes = 20; mebibytes <= 100; mebibytes += 8) {
     double host = seconds_with(graph, MR_OFFLOAD_HOST, mebibytes * MR_MIB);
     double both = seconds_with(graph, MR_OFFLOAD_NVME, mebibytes * MR_MIB);
@@ -215,10 +193,7 @@ static void more_memory_makes_no_plan_slower(void **state) {
     double mebibytes;
   } jobs[] = {{2, 12.48}, {3, 21.552}, {2, 17.1}};
   for (uint32_t i = 0; i < MR_COUNT_OF(jobs); i++) {
-    struct mr_graph *graph = make_layers(jobs[i].layers);
-    for (mr_op_id k = 0; k < graph->op_count; k++) {
-      graph->ops[k].memory_bytes /= 8; /* links take longer than ops */
-    }
+    struct mr_graph *graph = plan_layers_graph(jobs[i].layers, LINKS_TAKE_LONGER);
     double bytes = jobs[i].mebibytes * (double)MR_MIB;
     double seconds = seconds_with(graph, MR_OFFLOAD_NVME, (uint64_t)bytes);
     double with_more = seconds_with(graph, MR_OFFLOAD_NVME, (uint64_t)(1.04 * bytes));
