@@ -36,6 +36,7 @@ struct mr_draft_gap {
   uint32_t next_life_op; /* final: where the tensor's life begins in the next step, unrolled */
   uint32_t evict_op;     /* in [p, e): a move out starts when this op has ended; below op_count */
   uint8_t decision;
+  bool yielded; /* its move out was put off for the sake of reads, not because its lane was busy */
   bool wrap;
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
   bool fixed;        /* sent to the host whatever is decided, for the ops that use it there */
@@ -155,7 +156,7 @@ void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_shar
  * use more. Nothing changes where NVMe is not staged. */
 void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, bool copies,
                         double *nvme_pace, double *copy_pace);
-/* The share of whoever compute waits for: the store holds the other one back. */
+/* The share of whoever compute waits for, where it is not even: the store holds the other back. */
 #define MR_DRIVE_AWAITED_SHARE 0.75
 
 /* For how long the op takes up the device. */

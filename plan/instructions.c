@@ -57,7 +57,8 @@ static mr_status add_link(struct mr_lowering *l, mr_link link, struct move *move
     struct mr_instruction *move = &plan->instructions[queue][i];
     *move = (struct mr_instruction){.op = moves[i].op, .slot = l->slot_of_gap[gap]};
     move->after_op = draft->problem->policy == MR_POLICY_LRU ||
-                     (!fetch && draft->gaps[gap].evict_op > draft->gaps[gap].after_op);
+                     (!fetch && draft->gaps[gap].yielded &&
+                      draft->gaps[gap].evict_op > draft->gaps[gap].after_op);
     move->needed_by = (moves[i].op + moves[i].distance) % draft->op_count;
     move->instance = l->stay_of_access[access];
     move->first_birth = plan->birth_count;

@@ -65,7 +65,7 @@ static mr_status draw(struct machines *m, uint64_t device_bytes, bool tells,
   m->drawn.useful_seconds = tells ? 0 : INFINITY;
   mr_status status = mr_plan_place(&m->drawn, plan);
   if (status == MR_OK && plan->fits) {
-    status = mr_program_plan_simulate(m->problem, plan);
+    status = mr_program_plan_share_drive(m->problem, plan);
   }
   if (status != MR_OK) {
     mr_plan_clear(plan);

@@ -160,7 +160,7 @@ static mr_status plan_with(struct maker *maker, uint32_t choice, uint64_t device
 /* Plays the plan on the problem's machine. */
 static mr_status play(const struct maker *maker, struct mr_program_plan *plan) {
   mr_status status = plan->fits ? mr_plan_add_waits(plan) : MR_OK;
-  return status == MR_OK ? mr_program_plan_simulate(maker->problem, plan) : status;
+  return status == MR_OK ? mr_program_plan_share_drive(maker->problem, plan) : status;
 }
 
 /* Keeps the plan where it is the fastest so far, else ends it. */

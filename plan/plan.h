@@ -80,6 +80,11 @@
  * first, whose gradients were made last and are still here, and what they read and write streams in
  * that order.
  *
+ * Sharing. While compute waits for a read or a write, that has most of a drive that both share: it
+ * ends soonest. Where a step is as long as its drive is busy, the favoured side runs dry first and
+ * the drive does less than it could of both at once. So each plan is played both ways and keeps the
+ * faster (even_drive).
+ *
  * Small tensors (below half a page) never move: they and small scratch live in the small arena,
  * packed by offset over their lifetimes, which only the compute queue touches. Inputs never move
  * either.
@@ -270,6 +275,8 @@ struct mr_program_plan {
   uint32_t host_page_count;
   uint64_t nvme_bytes;      /* of all extents, rounded up to units */
   uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
+  bool even_drive; /* NVMe reads and writes share the drive evenly, also while compute waits for one
+                      of them: no transfer is promoted */
 
   struct mr_instance *instances;
   uint32_t instance_count;
@@ -345,5 +352,8 @@ MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *pr
  * made for. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
                                                    struct mr_program_plan *plan);
+/* The same, with even_drive as makes the step shorter. */
+MR_CHECK_RESULT mr_status mr_program_plan_share_drive(const struct mr_plan_problem *problem,
+                                                      struct mr_program_plan *plan);
 
 #endif

@@ -134,6 +134,11 @@ static mr_status read_header(struct mr_plan_file *file) {
       file->page_bytes == 0) {
     return mr_plan_text_refuse(file, "footprint_bytes or page_bytes is missing or out of range");
   }
+  const json_t *even_drive = json_object_get(file->root, "even_drive");
+  if (!json_is_boolean(even_drive)) {
+    return mr_plan_text_refuse(file, "even_drive: true or false is wanted");
+  }
+  file->even_drive = json_is_true(even_drive);
   const json_t *deferred = json_object_get(file->root, "deferred");
   if (!json_is_boolean(deferred)) {
     return mr_plan_text_refuse(file, "deferred: true or false is wanted");

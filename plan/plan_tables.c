@@ -459,6 +459,7 @@ mr_status mr_plan_file_read(const struct mr_plan_file *file, const struct mr_pla
   plan->program = problem->program;
   plan->fits = true;
   plan->page_bytes = file->page_bytes;
+  plan->even_drive = file->even_drive;
   struct loader l = {.file = file, .problem = problem, .program = problem->program, .plan = plan};
   mr_status status = read_tables(&l);
   if (status == MR_OK) {

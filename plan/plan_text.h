@@ -13,6 +13,7 @@ struct mr_plan_file {
   json_t *root;
   struct mr_plan_header header;
   uint64_t page_bytes;
+  bool even_drive;
 };
 
 /* Logs "plan NAME: ..."; MR_CORRUPT. */

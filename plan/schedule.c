@@ -37,6 +37,7 @@ struct evict_lane {
   uint64_t tail_pages; /* of those whose pages the next op must leave alone */
   double remaining_seconds;
   bool busy;
+  bool yielded; /* the first was left waiting for reads, not for the lane */
 };
 
 struct sweep {
@@ -428,17 +429,23 @@ static bool yields(const struct sweep *sweep, const struct evict_lane *lane) {
 }
 
 static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
-  if (!lane->busy && lane->count > 0 && !yields(sweep, lane)) {
-    uint32_t gap = lane->ring[lane->first];
-    struct mr_draft_gap *g = &sweep->draft->gaps[gap];
-    uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
-    uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
-    g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, latest - 1);
-    mr_tensor_id tensor = sweep->draft->gaps[lane->ring[lane->first]].tensor;
-    lane->busy = true;
-    lane->remaining_seconds = mr_draft_move_seconds(sweep->draft->problem, lane->link,
-                                                    sweep->draft->program->tensors[tensor].bytes);
+  if (lane->busy || lane->count == 0) {
+    return;
   }
+  if (yields(sweep, lane)) {
+    lane->yielded = true;
+    return;
+  }
+  uint32_t gap = lane->ring[lane->first];
+  struct mr_draft_gap *g = &sweep->draft->gaps[gap];
+  uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
+  uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
+  g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, latest - 1);
+  g->yielded = lane->yielded;
+  lane->yielded = false;
+  lane->busy = true;
+  lane->remaining_seconds = mr_draft_move_seconds(sweep->draft->problem, lane->link,
+                                                  sweep->draft->program->tensors[g->tensor].bytes);
 }
 
 /* How fast whoever is under way goes, as a part of its own rate. */

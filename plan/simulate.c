@@ -25,6 +25,7 @@ struct player {
   double remaining_seconds[MR_QUEUE_COUNT];
   double now_seconds;
   double start_seconds[STEPS]; /* of the first op of each step */
+  bool contended; /* NVMe read and wrote at once, and compute waited for one of the two */
 };
 
 static double bind_seconds(const struct player *player, const struct mr_instruction *instruction) {
@@ -150,17 +151,20 @@ static uint32_t awaited_queue(const struct player *player) {
 }
 
 /* What reads have of a shared drive: half of it, or more or less where compute waits for one of the
- * two. */
-static double read_share(const struct player *player) {
+ * two and the plan favours that. */
+static double read_share(struct player *player) {
   uint32_t awaited = awaited_queue(player);
-  if (awaited == MR_QUEUE_OF(MR_LINK_NVME_READ)) {
-    return MR_DRIVE_AWAITED_SHARE;
+  bool reads = awaited == MR_QUEUE_OF(MR_LINK_NVME_READ);
+  bool writes = awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE);
+  player->contended = player->contended || reads || writes;
+  if (player->plan->even_drive || !(reads || writes)) {
+    return 0.5;
   }
-  return awaited == MR_QUEUE_OF(MR_LINK_NVME_WRITE) ? 1 - MR_DRIVE_AWAITED_SHARE : 0.5;
+  return reads ? MR_DRIVE_AWAITED_SHARE : 1 - MR_DRIVE_AWAITED_SHARE;
 }
 
 /* The parts of their own rates at which queues work now. */
-static void find_paces(const struct player *player, double *paces) {
+static void find_paces(struct player *player, double *paces) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     paces[q] = 1;
   }
@@ -261,8 +265,10 @@ static void sum_links(const struct mr_plan_problem *problem, struct mr_program_p
   }
 }
 
-mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
-                                   struct mr_program_plan *plan) {
+/* *contended_out: how the drive is shared makes a difference. */
+static mr_status simulate(const struct mr_plan_problem *problem, struct mr_program_plan *plan,
+                          bool *contended_out) {
+  *contended_out = false;
   if (!plan->fits) {
     return MR_OK;
   }
@@ -291,10 +297,35 @@ mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
   }
   plan->step_seconds = (player.start_seconds[STEPS - 1] - player.start_seconds[FIRST_STEP]) /
                        (double)(STEPS - 1 - FIRST_STEP);
+  *contended_out = player.contended;
 
 done:
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     free(player.due_seconds[q]);
+  }
+  return status;
+}
+
+mr_status mr_program_plan_simulate(const struct mr_plan_problem *problem,
+                                   struct mr_program_plan *plan) {
+  bool contended = false;
+  return simulate(problem, plan, &contended);
+}
+
+mr_status mr_program_plan_share_drive(const struct mr_plan_problem *problem,
+                                      struct mr_program_plan *plan) {
+  bool contended = false;
+  plan->even_drive = false;
+  mr_status status = simulate(problem, plan, &contended);
+  if (status != MR_OK || !contended) {
+    return status;
+  }
+  double favouring_seconds = plan->step_seconds;
+  plan->even_drive = true;
+  status = simulate(problem, plan, &contended);
+  if (status == MR_OK && plan->step_seconds >= favouring_seconds) {
+    plan->even_drive = false;
+    status = simulate(problem, plan, &contended);
   }
   return status;
 }

@@ -4,10 +4,10 @@
  * the step before left behind. Every instance, host slot and extent remembers who wrote it last and
  * the last access of each queue; every page remembers its last owner. Whoever reads waits for the
  * last writer, whoever writes waits for every access since; the first touch of a stay waits for all
- * that its pages' owners before did. A move that was put off also waits for the op that it
- * was put off for. A wait is left out where the queue's own order or another wait implies it, which
- * vector clocks tell: entry q of an instruction's clock is how many instructions of queue q are
- * finished whenever it starts.
+ * that its pages' owners before did. A write that was put off for the sake of reads also waits for
+ * the op that it was put off to. A wait is left out where the queue's own order or another wait
+ * implies it, which vector clocks tell: entry q of an instruction's clock is how many instructions
+ * of queue q are finished whenever it starts.
  */
 #include <stdlib.h>
 #include <string.h>

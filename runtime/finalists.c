@@ -136,7 +136,7 @@ static mr_status make_layout(const struct mr_finalists *finalists,
     struct mr_program_plan *layout = NULL;
     mr_status status = mr_program_plan_make(&problem, &layout);
     if (status == MR_OK && layout->fits && !is_at_hand(aim)) {
-      status = mr_program_plan_simulate(&at_hand, layout);
+      status = mr_program_plan_share_drive(&at_hand, layout);
     }
     if (status != MR_OK) {
       mr_program_plan_destroy(layout);

@@ -178,7 +178,7 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
   if (mr_counter_wait(counter, target, &run->stop, 0)) {
     return true;
   }
-  if (queue->index == MR_QUEUE_COMPUTE && awaited->transfers != NULL) {
+  if (queue->index == MR_QUEUE_COMPUTE && awaited->transfers != NULL && !run->layout->even_drive) {
     mr_transfer_promote(awaited, target);
   }
   double limit = mr_settings_watch_seconds(&run->plan->settings);

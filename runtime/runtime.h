@@ -17,7 +17,7 @@
  * on a step when mr_run_step is called for it, never before, so that a client may write between
  * steps; mr_run_step returns with the last op, and what is still being written back drains behind
  * it. Reads are prefetches, and writes write-back, until compute waits for them; then
- * they are promoted.
+ * they are promoted, unless the plan shares the drive evenly.
  *
  * On a device with streams (device/device.h) compute and the copies are enqueued: a queue's thread
  * runs ahead, `enqueued` counts what it has handed to its stream, and a collector thread follows

@@ -221,7 +221,7 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       "compute_seconds", summary.compute_seconds, "host_seconds", summary.host_seconds, "bound_by",
       summary.bound_by);
   json_t *more = json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "links", links_of(&summary),
+      "{s:o, s:o, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I}", "links", links_of(&summary),
       "gaps_bytes",
       json_pack("{s:I, s:I, s:I, s:I}", "kept", (json_int_t)summary.kept_bytes, "host",
                 (json_int_t)summary.host_bytes, "nvme", (json_int_t)summary.nvme_bytes,
@@ -229,9 +229,9 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
       "largest_tensors", largest_tensors(plan->graph), "recomputed_ops",
       (json_int_t)summary.recomputed_op_count, "deferred_ops",
       (json_int_t)summary.deferred_op_count, "host_ops", (json_int_t)summary.host_op_count,
-      "page_bytes", (json_int_t)layout->page_bytes, "ops", (json_int_t)layout->program->op_count,
-      "tensors", (json_int_t)layout->program->tensor_count, "outside_bytes",
-      (json_int_t)summary.outside_bytes);
+      "even_drive", layout->even_drive, "page_bytes", (json_int_t)layout->page_bytes, "ops",
+      (json_int_t)layout->program->op_count, "tensors", (json_int_t)layout->program->tensor_count,
+      "outside_bytes", (json_int_t)summary.outside_bytes);
   if (root == NULL || more == NULL || json_object_update(root, more) != 0) {
     json_decref(root);
     root = NULL;

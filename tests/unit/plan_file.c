@@ -117,6 +117,7 @@ static void check_same_gaps(const struct mr_program_plan *a, const struct mr_pro
 
 static void check_same(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   assert_int_equal(a->page_bytes, b->page_bytes);
+  assert_int_equal(a->even_drive, b->even_drive);
   assert_int_equal(a->small_bytes, b->small_bytes);
   assert_int_equal(a->device_page_count, b->device_page_count);
   assert_int_equal(a->host_page_count, b->host_page_count);
@@ -252,10 +253,10 @@ static void faults_are_named(void **state) {
       {"", "line"},
       {"[]", "an object is wanted"},
       {"{}", "\"memrun_plan\", its version, is missing"},
-      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 5"},
-      {"{\"memrun_plan\":5,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
-      {"{\"memrun_plan\":5,\"machine\":7}", "machine: a name"},
-      {"{\"memrun_plan\":5,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
+      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 6"},
+      {"{\"memrun_plan\":6,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
+      {"{\"memrun_plan\":6,\"machine\":7}", "machine: a name"},
+      {"{\"memrun_plan\":6,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
        "budget_bytes: device"},
   };
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "runtime/runtime.h"
 #include "unit/runtime_world.h"
 
 #define STEPS 4u
@@ -59,7 +60,8 @@ static char *json_of(const struct mr_plan *plan) {
   return json;
 }
 
-static void run_to_the_reference(const struct world *world, const struct mr_options *options) {
+/* Whether compute had transfers promoted. */
+static bool run_to_the_reference(const struct world *world, const struct mr_options *options) {
   struct mr_run *run = NULL;
   struct world_state state;
   world_state_init(&state, world->shape);
@@ -70,8 +72,11 @@ static void run_to_the_reference(const struct world *world, const struct mr_opti
     world_state_step(&state, world->shape, step, MR_STEP_TRAIN);
   }
   world_compare(world, run, &state);
+  bool promoted = run->queues[MR_QUEUE_OF(MR_LINK_NVME_READ)].demand_until > 0 ||
+                  run->queues[MR_QUEUE_OF(MR_LINK_NVME_WRITE)].demand_until > 0;
   mr_run_destroy(run);
   world_state_fini(&state, world->shape);
+  return promoted;
 }
 
 static void kept_plan_runs_to_the_same_bits(void **state) {
@@ -98,7 +103,7 @@ static void kept_plan_runs_to_the_same_bits(void **state) {
   free(kept_json);
   mr_plan_destroy(kept);
   mr_plan_destroy(plan);
-  run_to_the_reference(&world, &options);
+  (void)run_to_the_reference(&world, &options);
   world_fini(&world);
 }
 
@@ -195,6 +200,36 @@ static void write_text(const char *text, size_t bytes) {
   fclose(file);
 }
 
+/* The text with the value of its even_drive. */
+static void set_even_drive(const char *text, bool even) {
+  static const char key[] = "\"even_drive\":";
+  const char *value = strstr(text, key);
+  assert_non_null(value);
+  value += strlen(key);
+  FILE *file = fopen(plan_path, "we");
+  assert_non_null(file);
+  fprintf(file, "%.*s%s%s", (int)(value - text), text, even ? "true" : "false",
+          value + strcspn(value, ","));
+  fclose(file);
+}
+
+static void an_even_drive_favours_nobody(void **state) {
+  (void)state;
+  struct world world;
+  struct mr_options options;
+  const struct mr_nvme_path path = {"/var/tmp", 256 * MR_MIB};
+  world_init(&world, shape);
+  keep_tight_plan(&world, &options, &path);
+  size_t bytes = 0;
+  char *text = read_text(&bytes);
+  set_even_drive(text, true);
+  assert_false(run_to_the_reference(&world, &options));
+  set_even_drive(text, false);
+  assert_true(run_to_the_reference(&world, &options));
+  free(text);
+  world_fini(&world);
+}
+
 static void damaged_files_are_refused(void **state) {
   (void)state;
   struct world world;
@@ -273,6 +308,7 @@ int main(void) {
       cmocka_unit_test(kept_plan_runs_to_the_same_bits),
       cmocka_unit_test(what_differs_is_named),
       cmocka_unit_test(open_budgets_are_those_of_the_file),
+      cmocka_unit_test(an_even_drive_favours_nobody),
       cmocka_unit_test(damaged_files_are_refused),
       cmocka_unit_test(only_plans_that_fit_are_kept),
       cmocka_unit_test(a_described_machine_is_planned_for_and_not_run_on),
