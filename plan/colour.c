@@ -139,25 +139,23 @@ static mr_status cut_run(struct colouring *c, uint32_t at, uint32_t page, uint32
   return tail.count > 0 ? insert_run(c, at, tail) : MR_OK;
 }
 
-/* The run that suits a stay to the end of last_op best: wanted soonest after it, then the smallest
- * that holds all, else the largest. run_count: none. */
+/* How badly a run suits a stay to the end of last_op: it had better be wanted soon after it, then
+ * be the smallest that holds all, else the largest. UINT64_MAX: it is wanted before. */
+static uint64_t misfit(const struct run *run, uint32_t last_op, uint32_t count) {
+  uint64_t holds_all = run->count >= count;
+  uint64_t size = holds_all ? run->count : UINT32_MAX - run->count;
+  uint64_t key = (uint64_t)run->wanted_at << 33 | (1 - holds_all) << 32 | size;
+  return run->wanted_at > last_op ? key : UINT64_MAX;
+}
+
+/* The run that suits best, the first of equals; run_count: none does. */
 static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t count) {
   uint32_t best = c->run_count;
+  uint64_t least = UINT64_MAX;
   for (uint32_t i = 0; i < c->run_count; i++) {
-    const struct run *run = &c->runs[i];
-    if (run->wanted_at <= last_op) continue;
-    if (best == c->run_count) {
-      best = i;
-      continue;
-    }
-    const struct run *other = &c->runs[best];
-    if (run->wanted_at != other->wanted_at) {
-      best = run->wanted_at < other->wanted_at ? i : best;
-    } else if ((run->count >= count) != (other->count >= count)) {
-      best = run->count >= count ? i : best;
-    } else if (run->count >= count ? run->count < other->count : run->count > other->count) {
-      best = i;
-    }
+    uint64_t key = misfit(&c->runs[i], last_op, count);
+    best = key < least ? i : best;
+    least = key < least ? key : least;
   }
   return best;
 }
@@ -176,6 +174,28 @@ static bool has_wish(const struct colouring *c, const struct mr_colour_item *ite
   return !on_line(c, like) || like->first_op <= item->first_op;
 }
 
+/* How many pages from *pages on, neighbours, are in one run that is free to the end of last_op;
+ * *at_out: which. 0: the first is in none. */
+static uint32_t free_together(const struct colouring *c, const uint32_t *pages, uint32_t count,
+                              uint32_t last_op, uint32_t *at_out) {
+  uint32_t at = run_after(c, pages[0] + 1);
+  if (at == 0) {
+    return 0;
+  }
+  const struct run *run = &c->runs[at - 1];
+  uint32_t into = pages[0] - run->page;
+  if (into >= run->count || run->wanted_at <= last_op) {
+    return 0;
+  }
+  uint32_t most = (uint32_t)mr_min_u64(count, run->count - into);
+  uint32_t together = 1;
+  while (together < most && pages[together] == pages[0] + together) {
+    together++;
+  }
+  *at_out = at - 1;
+  return together;
+}
+
 /* Takes the very pages of an earlier stay where all are free for long enough. */
 static mr_status take_same(struct colouring *c, const struct mr_colour_item *item,
                            bool *taken_out) {
@@ -184,17 +204,19 @@ static mr_status take_same(struct colouring *c, const struct mr_colour_item *ite
     return MR_OK;
   }
   const uint32_t *wish = &c->pages[c->items[item->like].first_page];
-  for (uint32_t i = 0; i < item->page_count; i++) {
-    uint32_t at = run_after(c, wish[i] + 1);
-    MR_ASSERT(at == 0 || c->runs != NULL);
-    if (at == 0 || wish[i] - c->runs[at - 1].page >= c->runs[at - 1].count ||
-        c->runs[at - 1].wanted_at <= item->last_op) {
+  uint32_t count = item->page_count;
+  uint32_t together = 0;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < count; i += together) {
+    together = free_together(c, &wish[i], count - i, item->last_op, &at);
+    if (together == 0) {
       return MR_OK;
     }
   }
-  for (uint32_t i = 0; i < item->page_count; i++) {
-    c->pages[item->first_page + i] = wish[i];
-    mr_status status = cut_run(c, run_after(c, wish[i] + 1) - 1, wish[i], 1);
+  for (uint32_t i = 0; i < count; i += together) {
+    together = free_together(c, &wish[i], count - i, item->last_op, &at);
+    memcpy(&c->pages[item->first_page + i], &wish[i], together * sizeof *wish);
+    mr_status status = cut_run(c, at, wish[i], together);
     if (status != MR_OK) {
       return status;
     }
