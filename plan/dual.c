@@ -52,7 +52,7 @@ static void sum_tolls(struct ascent *a) {
   for (uint32_t w = 0; w < t->window_count; w++) {
     t->toll[w] = (struct mr_toll){0};
     for (uint32_t i = 0; i < t->toll_count; i++) {
-      mr_toll_add(&t->toll[w], a->weights[w][i], &t->tolls[i]);
+      mr_toll_add(&t->toll[w], a->weights[t->same[w]][i], &t->tolls[i]);
     }
   }
 }
@@ -77,11 +77,15 @@ static void raise_prices(struct ascent *a, const struct slope *begun, double ste
 /* More weight for resources that take longer in a window than their mean there. */
 static void shift_weights_of(struct ascent *a, uint32_t w, const struct slope *begun, double step) {
   const struct mr_dual *t = &a->model;
+  struct mr_toll used = {0};
   double seconds[MR_DUAL_TOLLS] = {0};
   double mean = 0;
   double sum = 0;
+  for (uint32_t v = 0; v < t->window_count; v++) {
+    mr_toll_add(&used, t->same[v] == w ? 1 : 0, &t->used[v]);
+  }
   for (uint32_t i = 0; i < t->toll_count; i++) {
-    seconds[i] = mr_toll_on(&t->tolls[i], &t->used[w]);
+    seconds[i] = mr_toll_on(&t->tolls[i], &used);
     mean += a->weights[w][i] * seconds[i];
   }
   for (uint32_t i = 0; i < t->toll_count; i++) {

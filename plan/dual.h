@@ -11,7 +11,9 @@
  * before the op began, and comes back after that; so it goes out no later than in the window before
  * the op and comes back no sooner than in the op's. Each resource takes so many seconds for a byte
  * in, a byte out and a second of ops, and a window is at least as long as any of them, hence as
- * long as any weighted mean of them; the step is the sum of its windows.
+ * long as any weighted mean of them; the step is the sum of its windows. Where a host may run ops,
+ * windows end where it must have run those that are awaited and where it may begin to again, so
+ * that all that these want crosses the links in between (plan/hosted.h).
  *
  * For given weights this is a linear program, and any prices of room at the ops give a bound of it
  * by duality: the room that is short at its price, less what spans that would rather leave save by

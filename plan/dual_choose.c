@@ -15,9 +15,8 @@
 
 double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts) {
   return toll->in * amounts->in + toll->out * amounts->out + toll->ops * amounts->ops +
-         toll->host_ops * amounts->host_ops + toll->awaited * amounts->awaited +
-         toll->host_in * amounts->host_in + toll->host_out * amounts->host_out +
-         toll->fixed * amounts->fixed;
+         toll->host_ops * amounts->host_ops + toll->host_in * amounts->host_in +
+         toll->host_out * amounts->host_out;
 }
 
 void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) {
@@ -25,10 +24,8 @@ void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) 
   sum->out += times * toll->out;
   sum->ops += times * toll->ops;
   sum->host_ops += times * toll->host_ops;
-  sum->awaited += times * toll->awaited;
   sum->host_in += times * toll->host_in;
   sum->host_out += times * toll->host_out;
-  sum->fixed += times * toll->fixed;
 }
 
 /* The part that a choice has, before it is set against those of the others: 1 of the best, 0 from
@@ -229,85 +226,247 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
   return version->bytes * least;
 }
 
-/* ---- What hangs on where an op runs: there is one window then ---- */
+/* ---- What hangs on where an op runs ---- */
 
-static double leave_cost(const struct mr_dual *t, const struct mr_stay *stay) {
-  return t->movable ? t->toll[0].in - (t->before[stay->end] - t->before[stay->begin]) : INFINITY;
+/* In which window something passes: what that costs in each that it may pass in, INFINITY in
+ * others; then the part of it that each has. */
+struct choice {
+  uint32_t from, to; /* windows, unrolled */
+  double least;
+  double costs[2 * MR_HOSTED_WINDOWS];
+};
+
+static void set_cost(struct choice *choice, uint32_t window, double cost) {
+  choice->costs[window] = cost;
+  choice->least = mr_min_double(choice->least, cost);
+}
+
+/* From costs to parts. */
+static void spread(struct choice *choice, double width) {
+  double sum = 0;
+  for (uint32_t v = choice->from; v <= choice->to; v++) {
+    choice->costs[v] = favour(choice->costs[v] - choice->least, width);
+    sum += choice->costs[v];
+  }
+  for (uint32_t v = choice->from; v <= choice->to; v++) {
+    choice->costs[v] /= sum;
+  }
+}
+
+/* Adds so much of an amount, in the windows of a choice that was spread. */
+static void use(struct mr_dual *t, const struct choice *choice, double times,
+                const struct mr_toll *amount) {
+  for (uint32_t v = choice->from; v <= choice->to; v++) {
+    if (choice->costs[v] > 0) {
+      mr_toll_add(used_in(t, v), times * choice->costs[v], amount);
+    }
+  }
+}
+
+/* What does not depend on the tensor: a byte that goes out, of what was made for an op too; one
+ * that comes back for an op that it rests for; a second of an op at either site, that is awaited or
+ * not. */
+struct choices {
+  struct choice out, made_out, rest_in;
+  struct choice here[2], there[2];
+};
+
+static const struct mr_toll byte_in = {.in = 1};
+static const struct mr_toll byte_out = {.out = 1};
+static const struct mr_toll byte_in_anew = {.in = 1, .host_in = 1};
+static const struct mr_toll byte_made_out = {.out = 1, .host_out = 1};
+static const struct mr_toll second_here = {.ops = 1};
+static const struct mr_toll second_there = {.host_ops = 1};
+
+/* Any window of the step; not the quiet ones for what an awaited op does. */
+static struct choice choose_anywhere(const struct mr_dual *t, const struct mr_toll *amount,
+                                     bool awaited) {
+  struct choice choice = {.to = t->window_count - 1, .least = INFINITY};
+  for (uint32_t w = 0; w < t->window_count; w++) {
+    set_cost(&choice, w, awaited && t->quiet[w] ? INFINITY : mr_toll_on(&t->toll[w], amount));
+  }
+  return choice;
+}
+
+/* What rests for an op is wanted behind the barrier, in whichever window that runs the op: so what
+ * comes in before takes room beside the barrier too. */
+static struct choice choose_rest_in(const struct mr_dual *t) {
+  struct choice choice = {.to = t->window_count - 1, .least = INFINITY};
+  for (uint32_t w = 0; w < t->window_count; w++) {
+    bool before = t->quiet[w] && t->window_start[w + 1] <= t->hosted.barrier;
+    double beside = before ? t->price[t->hosted.barrier] : 0;
+    set_cost(&choice, w, t->movable ? t->toll[w].in + beside : INFINITY);
+  }
+  return choice;
+}
+
+static void choose_all(const struct mr_dual *t, struct choices *choices) {
+  choices->out = choose_anywhere(t, &byte_out, false);
+  choices->made_out = choose_anywhere(t, &byte_made_out, false);
+  choices->rest_in = choose_rest_in(t);
+  for (int awaited = 0; awaited < 2; awaited++) {
+    choices->here[awaited] = choose_anywhere(t, &second_here, awaited == 1);
+    choices->there[awaited] = choose_anywhere(t, &second_there, awaited == 1);
+  }
+}
+
+/* Seconds of ops are as near to each other as bytes out are. */
+static void spread_all(struct choices *choices, double width) {
+  double bytes = choices->out.least;
+  spread(&choices->rest_in, width);
+  spread(&choices->made_out, width);
+  for (int awaited = 0; awaited < 2; awaited++) {
+    spread(&choices->here[awaited], width * choices->here[awaited].least / bytes);
+    spread(&choices->there[awaited], width * choices->there[awaited].least / bytes);
+  }
+  spread(&choices->out, width);
+}
+
+static double room_of(const struct mr_dual *t, const struct mr_stay *stay) {
+  return t->before[stay->end] - t->before[stay->begin];
+}
+
+/* In which window bytes of a stay come back, less the room up to then: as they were, or as their op
+ * wrote them on the host. */
+static struct choice come_back(const struct mr_dual *t, const struct mr_stay *stay, bool anew,
+                               bool awaited) {
+  struct choice choice = {.from = stay->from, .to = stay->to, .least = INFINITY};
+  for (uint32_t v = stay->from; v <= stay->to; v++) {
+    const struct mr_toll *toll = toll_in(t, v);
+    bool quiet = t->quiet[v < t->window_count ? v : v - t->window_count];
+    bool allowed = anew ? !(awaited && quiet) : t->movable;
+    double cost = toll->in + (anew ? toll->host_in : 0) + t->before[stay->begin];
+    set_cost(&choice, v, allowed ? cost - price_till(t, stay, v) : INFINITY);
+  }
+  MR_ASSERT(!anew || choice.least < INFINITY);
+  return choice;
+}
+
+/* What leaving a stay costs at least. */
+static double leave_cost(const struct mr_dual *t, const struct choices *choices,
+                         const struct mr_version *version, const struct mr_stay *stay) {
+  return version->rests ? choices->rest_in.least - room_of(t, stay)
+                        : come_back(t, stay, false, false).least;
+}
+
+static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr_version *version) {
+  return &t->hosted.ops[version->hosted - 1];
 }
 
 /* Adds a version to what its op costs at either site. */
-static void weigh_hosted(struct mr_dual *t, const struct mr_version *version) {
+static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
+                         const struct mr_version *version) {
   struct mr_site *site = &t->sites[version->hosted - 1];
-  double device = t->toll[0].out;
-  double host = version->rests ? -t->toll[0].in : t->toll[0].host_in;
+  double device = choices->out.least;
+  double host = 0;
   for (uint32_t i = version->first; i < version->end; i++) {
-    double leave = leave_cost(t, &t->stays[i]);
-    device += mr_min_double(leave, 0);
-    host += i == version->stale ? leave : mr_min_double(leave, 0);
+    const struct mr_stay *stay = &t->stays[i];
+    double leave = mr_min_double(leave_cost(t, choices, version, stay), 0);
+    device += leave;
+    if (i != version->stale) {
+      host += leave;
+    } else if (version->rests) {
+      host -= room_of(t, stay);
+    } else {
+      host += come_back(t, stay, true, op_of(t, version)->awaited).least;
+    }
   }
   site->device += version->bytes * mr_min_double(device, 0);
   site->host += version->bytes * host;
   site->bytes += version->bytes;
 }
 
-static void settle_hosted(struct mr_dual *t, const struct mr_version *version, double width) {
+/* Bytes that leave a stay between uses on the device and come back as was chosen. */
+static void settle_back(struct mr_dual *t, const struct mr_stay *stay, struct choice *choice,
+                        const struct mr_toll *amount, double bytes, double width) {
+  spread(choice, width);
+  use(t, choice, bytes, amount);
+  for (uint32_t v = choice->from; v <= choice->to; v++) {
+    uint32_t end = t->window_start[v + 1];
+    free_room(t, bytes * choice->costs[v], stay->begin, end < stay->end ? end : stay->end);
+  }
+}
+
+/* Bytes that rest for an op: those that leave and come back, and those whose op is on the host. */
+static void settle_rest(struct mr_dual *t, const struct choices *choices,
+                        const struct mr_stay *stay, double moved, double hosted) {
+  uint32_t barrier = t->hosted.barrier + (t->hosted.barrier < stay->begin ? t->op_count : 0);
+  use(t, &choices->rest_in, moved, &byte_in);
+  free_room(t, moved + hosted, stay->begin, stay->end);
+  for (uint32_t w = 0; w < t->window_count && barrier < stay->end; w++) {
+    bool before = t->quiet[w] && t->window_start[w + 1] <= t->hosted.barrier;
+    free_room(t, before ? -moved * choices->rest_in.costs[w] : 0, barrier, barrier + 1);
+  }
+}
+
+static void settle_hosted(struct mr_dual *t, const struct choices *choices,
+                          const struct mr_version *version, double width) {
   double host = t->sites[version->hosted - 1].part;
-  double device = t->toll[0].out;
+  double device = choices->out.least;
   for (uint32_t i = version->first; i < version->end; i++) {
-    device += mr_min_double(leave_cost(t, &t->stays[i]), 0);
+    device += mr_min_double(leave_cost(t, choices, version, &t->stays[i]), 0);
   }
   double out = (1 - host) * part_of(device, width);
-  t->used[0].out += out * version->bytes;
+  use(t, &choices->out, out * version->bytes, &byte_out);
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
-    bool stale = i == version->stale;
-    double part = part_of(leave_cost(t, stay), width);
-    double replaced = stale ? host : 0;
-    double left = (out + (stale ? 0 : host)) * part;
-    double back = version->bytes * (version->rests ? 0 : replaced);
-    t->used[0].in += version->bytes * left + back;
-    t->used[0].host_in += back;
-    free_room(t, version->bytes * (left + replaced), stay->begin, stay->end);
+    double replaced = i == version->stale ? host : 0;
+    double leave = leave_cost(t, choices, version, stay);
+    double left = (out + host - replaced) * part_of(leave, width);
+    if (version->rests) {
+      settle_rest(t, choices, stay, version->bytes * left, version->bytes * replaced);
+      continue;
+    }
+    if (left > 0) {
+      struct choice back = come_back(t, stay, false, false);
+      settle_back(t, stay, &back, &byte_in, version->bytes * left, width);
+    }
+    if (replaced > 0) {
+      struct choice back = come_back(t, stay, true, op_of(t, version)->awaited);
+      settle_back(t, stay, &back, &byte_in_anew, version->bytes * replaced, width);
+    }
   }
 }
 
 /* What the ops themselves take at their sites. Where no host is left to run them it is not known
  * that the device must. */
-static void open_sites(struct mr_dual *t) {
+static void open_sites(struct mr_dual *t, const struct choices *choices) {
   for (uint32_t i = 0; i < t->hosted.count; i++) {
     const struct mr_hosted_op *op = &t->hosted.ops[i];
-    double awaited = op->awaited ? 1 : 0;
     t->sites[i] = (struct mr_site){0};
     if (t->may_host) {
-      t->sites[i] = (struct mr_site){
-          .device = t->toll[0].ops * op->device_seconds,
-          .host = (t->toll[0].host_ops + awaited * t->toll[0].awaited) * op->host_seconds +
-                  (t->toll[0].out + t->toll[0].host_out) * op->made_bytes,
-          .bytes = op->made_bytes};
+      t->sites[i] =
+          (struct mr_site){.device = choices->here[op->awaited].least * op->device_seconds,
+                           .host = choices->there[op->awaited].least * op->host_seconds +
+                                   choices->made_out.least * op->made_bytes,
+                           .bytes = op->made_bytes};
     }
   }
 }
 
-/* The cheaper site of each op. */
+/* The cheaper site of each op: what that costs over all. */
 static double choose_sites(struct mr_dual *t, double width) {
   double cost = 0;
   for (uint32_t i = 0; i < t->hosted.count; i++) {
-    const struct mr_hosted_op *op = &t->hosted.ops[i];
     struct mr_site *site = &t->sites[i];
     double more = site->host - site->device;
     cost += site->device;
     if (t->may_host) {
       cost += mr_min_double(more, 0);
       site->part = part_of(more, width * site->bytes);
-      mr_toll_add(&t->used[0], 1 - site->part, &(struct mr_toll){.ops = op->device_seconds});
-      mr_toll_add(&t->used[0], site->part,
-                  &(struct mr_toll){.host_ops = op->host_seconds,
-                                    .awaited = op->awaited ? op->host_seconds : 0,
-                                    .out = op->made_bytes,
-                                    .host_out = op->made_bytes});
     }
   }
   return cost;
+}
+
+static void settle_sites(struct mr_dual *t, const struct choices *choices) {
+  for (uint32_t i = 0; i < t->hosted.count && t->may_host; i++) {
+    const struct mr_hosted_op *op = &t->hosted.ops[i];
+    double host = t->sites[i].part;
+    use(t, &choices->here[op->awaited], (1 - host) * op->device_seconds, &second_here);
+    use(t, &choices->there[op->awaited], host * op->host_seconds, &second_there);
+    use(t, &choices->made_out, host * op->made_bytes, &byte_made_out);
+  }
 }
 
 /* ---- All of them ---- */
@@ -317,36 +476,44 @@ static void begin(struct mr_dual *t) {
     t->before[k + 1] = t->before[k] + t->price[k < t->op_count ? k : k - t->op_count];
   }
   for (uint32_t w = 0; w < t->window_count; w++) {
-    t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w], .fixed = 1};
+    t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w]};
   }
   memset(t->excess, 0, t->op_count * sizeof *t->excess);
-  open_sites(t);
 }
 
 double mr_dual_choose(struct mr_dual *t, double width) {
   double value = 0;
   double left = 0;
+  struct choices choices;
   begin(t);
+  if (t->hosted.count > 0) {
+    choose_all(t, &choices);
+    open_sites(t, &choices);
+  }
   for (uint32_t v = 0; v < t->version_count; v++) {
     const struct mr_version *version = &t->versions[v];
     for (uint32_t i = version->first; i < version->end && version->hosted == 0; i++) {
       look_ahead(t, &t->stays[i]);
     }
     if (version->hosted > 0) {
-      weigh_hosted(t, version);
+      weigh_hosted(t, &choices, version);
     } else if (version->first < version->end) {
       value +=
           version->written ? choose_written(t, version, width) : choose_constant(t, version, width);
     }
   }
-  value += choose_sites(t, width);
+  if (t->hosted.count > 0) {
+    value += choose_sites(t, width);
+    spread_all(&choices, width);
+    settle_sites(t, &choices);
+  }
   for (uint32_t v = 0; v < t->version_count; v++) {
     if (t->versions[v].hosted > 0) {
-      settle_hosted(t, &t->versions[v], width);
+      settle_hosted(t, &choices, &t->versions[v], width);
     }
   }
   for (uint32_t w = 0; w < t->window_count; w++) {
-    value += t->toll[w].ops * t->ops_seconds[w] + t->toll[w].fixed;
+    value += t->toll[w].ops * t->ops_seconds[w];
   }
   for (uint32_t k = 0; k < t->op_count; k++) {
     left += t->excess[k];

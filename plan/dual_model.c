@@ -48,15 +48,53 @@ static mr_status allocate(struct mr_dual *t) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* Hosted ops are in no window, since they may run anywhere in the step. */
+/* A window begins with this op, unless one does already or the op is the end. */
+static void begin_window(struct mr_dual *t, uint32_t op, bool quiet) {
+  if (op == t->op_count) {
+    return;
+  }
+  t->window_count += t->window_count == 0 || t->window_start[t->window_count - 1] < op;
+  t->window_start[t->window_count - 1] = op;
+  t->quiet[t->window_count - 1] = quiet;
+}
+
+/* Hosted ops are in no window, since they may run anywhere in the step but in quiet ones: the
+ * others are one, round the end of the step. The barrier is in one of its own: what is wanted after
+ * it may come back beside it, not before. */
+static void begin_windows(struct mr_dual *t, uint32_t windows) {
+  uint32_t n = t->op_count;
+  const struct mr_hosted *hosted = &t->hosted;
+  if (hosted->count == 0) {
+    uint32_t count = windows < n ? windows : n;
+    for (uint32_t i = 0; i < count; i++) {
+      begin_window(t, (uint32_t)((uint64_t)i * n / count), false);
+    }
+    return;
+  }
+  begin_window(t, 0, false);
+  if (hosted->quiet_from < hosted->barrier) {
+    begin_window(t, hosted->quiet_from, true);
+    begin_window(t, hosted->barrier, true);
+    begin_window(t, hosted->barrier + 1, false);
+  }
+}
+
 static void place_windows(struct mr_dual *t, const struct mr_plan_problem *problem,
                           uint32_t windows) {
   uint32_t n = t->op_count;
   uint32_t w = 0;
   MR_ASSERT(windows > 0 && windows <= MR_DUAL_WINDOWS);
-  t->window_count = t->hosted.count > 0 ? 1 : windows < n ? windows : n;
-  for (uint32_t i = 0; i <= 2 * t->window_count; i++) {
-    t->window_start[i] = (uint32_t)((uint64_t)i * n / t->window_count);
+  begin_windows(t, windows);
+  MR_ASSERT(t->hosted.count == 0 || t->window_count <= MR_HOSTED_WINDOWS);
+  for (uint32_t i = 0; i <= t->window_count; i++) {
+    t->window_start[t->window_count + i] = n + (i < t->window_count ? t->window_start[i] : n);
+  }
+  uint32_t open = 0;
+  while (open + 1 < t->window_count && t->quiet[open]) {
+    open++;
+  }
+  for (uint32_t i = 0; i < t->window_count; i++) {
+    t->same[i] = t->hosted.count > 0 && !t->quiet[i] ? open : i;
   }
   for (uint32_t k = 0; k < n; k++) {
     w += k == t->window_start[w + 1];
@@ -252,11 +290,9 @@ static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
     t->tolls[t->toll_count++] = (struct mr_toll){.out = 1 / rates->all_out};
   }
   t->movable = t->toll_count > 1;
-  const double alone = t->hosted.alone_seconds;
   if (t->may_host) {
     t->tolls[t->toll_count++] = (struct mr_toll){.host_ops = 1};
-    t->tolls[t->toll_count++] = (struct mr_toll){.awaited = 1, .fixed = alone};
-    t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device, .fixed = alone};
+    t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device};
   }
   if (t->may_host && rates->read > 0) {
     t->tolls[t->toll_count++] = (struct mr_toll){.host_out = 1 / rates->to_host};

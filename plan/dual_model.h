@@ -12,13 +12,15 @@
 
 /* The most windows of a step. */
 #define MR_DUAL_WINDOWS 32u
-#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 7)
+/* And where a host apart may run ops. */
+#define MR_HOSTED_WINDOWS 4u
+#define MR_DUAL_TOLLS     (MR_DRIVE_FACES + 6)
 
 /* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
- * host apart, of these for a second of such as are awaited, beside that for a byte in or out
- * because an op runs there, and in any case. Or how much there is of each. */
+ * host apart, beside that for a byte in or out because an op runs there. Or how much there is of
+ * each. */
 struct mr_toll {
-  double in, out, ops, host_ops, awaited, host_in, host_out, fixed;
+  double in, out, ops, host_ops, host_in, host_out;
 };
 
 /* A span as its version sees it, in ops and windows from the version's first step on. */
@@ -51,7 +53,10 @@ struct mr_dual {
   uint32_t op_count;
   uint32_t window_count;
   uint32_t window_start[2 * MR_DUAL_WINDOWS + 1]; /* ops, over two steps */
-  uint32_t *window_of;                            /* of each op */
+  bool quiet[MR_DUAL_WINDOWS];                    /* no awaited op runs there: plan/hosted.h */
+  uint32_t same[MR_DUAL_WINDOWS]; /* the window whose other part it is, round the end of the step;
+                                     itself */
+  uint32_t *window_of;            /* of each op */
   struct mr_spans spans;
   uint32_t resting_from; /* spans from here on are not between accesses on the device */
   struct mr_stay *stays; /* by version */
@@ -77,8 +82,8 @@ struct mr_dual {
 };
 
 /* What moves and repeated ops there may be under the budgets, by the accesses that need the device,
- * in at most so many windows of about as many ops each; in one where hosted ops may run anywhere in
- * the step. MR_NO_MEMORY. */
+ * in at most so many windows of about as many ops each; where a host may run some, windows end
+ * where it begins to and where it must have. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
                                        const struct mr_liveness *liveness,
                                        const uint64_t budget_bytes[MR_TIER_COUNT],

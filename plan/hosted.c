@@ -141,9 +141,8 @@ static mr_op_id first_reader(const struct mr_graph *graph, const struct mr_liven
 }
 
 /* See plan/hosted.h. */
-static void measure_alone(struct mr_hosted *hosted, const struct mr_plan_problem *problem,
-                          const struct mr_liveness *liveness) {
-  const struct mr_graph *graph = problem->program;
+static void find_barrier(struct mr_hosted *hosted, const struct mr_graph *graph,
+                         const struct mr_liveness *liveness) {
   mr_op_id last_reader = 0;
   mr_op_id first_maker = MR_NO_OP;
   bool known = true;
@@ -156,8 +155,9 @@ static void measure_alone(struct mr_hosted *hosted, const struct mr_plan_problem
     last_reader = reader > last_reader ? reader : last_reader;
     first_maker = first_maker == MR_NO_OP || maker < first_maker ? maker : first_maker;
   }
-  for (mr_op_id k = last_reader; known && first_maker != MR_NO_OP && k <= first_maker; k++) {
-    hosted->alone_seconds += mr_host_least_seconds(problem, k);
+  if (known && first_maker != MR_NO_OP && last_reader < first_maker) {
+    hosted->quiet_from = last_reader;
+    hosted->barrier = first_maker;
   }
 }
 
@@ -180,7 +180,7 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
     hosted->ops[i].not_before = last_maker(graph, &liveness, hosted->ops[i].op);
   }
   if (status == MR_OK) {
-    measure_alone(hosted, problem, &liveness);
+    find_barrier(hosted, graph, &liveness);
     hosted->users = mr_allocate(liveness.first[graph->tensor_count], sizeof *hosted->users);
     status = hosted->users == NULL ? MR_NO_MEMORY : MR_OK;
   }

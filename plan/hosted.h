@@ -15,9 +15,10 @@
  *
  * An op whose results the device reads runs after the device made what it reads, and before the
  * device reads them in the step behind. So while the device is at work from the last op that is
- * first to read one's results to the first op that such ops wait for, the host runs none of them,
- * and nothing that they wrote comes in: a backward pass and the norm behind it, where gradients are
- * clipped.
+ * first to read one's results to the first op that such ops wait for, the *barrier*, none of them
+ * runs, there or here, and nothing that they wrote on the host comes in: a backward pass and the
+ * norm behind it, where gradients are clipped. What they use on the device is wanted after the
+ * barrier, in any order of theirs and also where they run in the next step.
  */
 #ifndef MEMRUN_PLAN_HOSTED_H
 #define MEMRUN_PLAN_HOSTED_H
@@ -35,7 +36,9 @@ struct mr_hosted_op {
 struct mr_hosted {
   struct mr_hosted_op *ops;
   uint32_t count;
-  double alone_seconds; /* of device ops beside which none that is awaited runs */
+  /* None that is awaited runs from the start of quiet_from to the end of the barrier; equal where
+   * nothing is known. */
+  mr_op_id quiet_from, barrier;
   /* users[first_user[t] .. first_user[t + 1]): the numbers of the ops that each have a slice of
    * tensor t; none unless it lasts and they alone write it, or it is made for them. */
   uint32_t *users;
