@@ -241,7 +241,7 @@ static void set_cost(struct choice *choice, uint32_t window, double cost) {
   choice->least = mr_min_double(choice->least, cost);
 }
 
-/* From costs to parts. */
+/* From costs to parts; none where nothing may pass. */
 static void spread(struct choice *choice, double width) {
   double sum = 0;
   for (uint32_t v = choice->from; v <= choice->to; v++) {
@@ -249,7 +249,7 @@ static void spread(struct choice *choice, double width) {
     sum += choice->costs[v];
   }
   for (uint32_t v = choice->from; v <= choice->to; v++) {
-    choice->costs[v] /= sum;
+    choice->costs[v] = sum > 0 ? choice->costs[v] / sum : 0;
   }
 }
 
@@ -288,13 +288,16 @@ static struct choice choose_anywhere(const struct mr_dual *t, const struct mr_to
   return choice;
 }
 
+static bool is_before_barrier(const struct mr_dual *t, uint32_t window) {
+  return t->quiet[window] && t->window_start[window + 1] <= t->hosted.barrier;
+}
+
 /* What rests for an op is wanted behind the barrier, in whichever window that runs the op: so what
  * comes in before takes room beside the barrier too. */
 static struct choice choose_rest_in(const struct mr_dual *t) {
   struct choice choice = {.to = t->window_count - 1, .least = INFINITY};
   for (uint32_t w = 0; w < t->window_count; w++) {
-    bool before = t->quiet[w] && t->window_start[w + 1] <= t->hosted.barrier;
-    double beside = before ? t->price[t->hosted.barrier] : 0;
+    double beside = is_before_barrier(t, w) ? t->price[t->hosted.barrier] : 0;
     set_cost(&choice, w, t->movable ? t->toll[w].in + beside : INFINITY);
   }
   return choice;
@@ -394,8 +397,9 @@ static void settle_rest(struct mr_dual *t, const struct choices *choices,
   use(t, &choices->rest_in, moved, &byte_in);
   free_room(t, moved + hosted, stay->begin, stay->end);
   for (uint32_t w = 0; w < t->window_count && barrier < stay->end; w++) {
-    bool before = t->quiet[w] && t->window_start[w + 1] <= t->hosted.barrier;
-    free_room(t, before ? -moved * choices->rest_in.costs[w] : 0, barrier, barrier + 1);
+    if (is_before_barrier(t, w)) {
+      free_room(t, -moved * choices->rest_in.costs[w], barrier, barrier + 1);
+    }
   }
 }
 
