@@ -329,19 +329,19 @@ static double room_of(const struct mr_dual *t, const struct mr_stay *stay) {
   return t->before[stay->end] - t->before[stay->begin];
 }
 
-/* In which window bytes of a stay come back, less the room up to then: as they were, or as their op
- * wrote them on the host. */
-static struct choice come_back(const struct mr_dual *t, const struct mr_stay *stay, bool anew,
-                               bool awaited) {
+/* In which window bytes of a stay come back, less the room up to then: as they were, or as the
+ * writer, where there is one, wrote them on the host. */
+static struct choice come_back(const struct mr_dual *t, const struct mr_stay *stay,
+                               const struct mr_hosted_op *writer) {
   struct choice choice = {.from = stay->from, .to = stay->to, .least = INFINITY};
   for (uint32_t v = stay->from; v <= stay->to; v++) {
     const struct mr_toll *toll = toll_in(t, v);
     bool quiet = t->quiet[v < t->window_count ? v : v - t->window_count];
-    bool allowed = anew ? !(awaited && quiet) : t->movable;
-    double cost = toll->in + (anew ? toll->host_in : 0) + t->before[stay->begin];
+    bool allowed = writer == NULL ? t->movable : !(writer->awaited && quiet);
+    double cost = toll->in + (writer == NULL ? 0 : toll->host_in) + t->before[stay->begin];
     set_cost(&choice, v, allowed ? cost - price_till(t, stay, v) : INFINITY);
   }
-  MR_ASSERT(!anew || choice.least < INFINITY);
+  MR_ASSERT(writer == NULL || choice.least < INFINITY);
   return choice;
 }
 
@@ -349,7 +349,7 @@ static struct choice come_back(const struct mr_dual *t, const struct mr_stay *st
 static double leave_cost(const struct mr_dual *t, const struct choices *choices,
                          const struct mr_version *version, const struct mr_stay *stay) {
   return version->rests ? choices->rest_in.least - room_of(t, stay)
-                        : come_back(t, stay, false, false).least;
+                        : come_back(t, stay, NULL).least;
 }
 
 static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr_version *version) {
@@ -371,7 +371,7 @@ static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
     } else if (version->rests) {
       host -= room_of(t, stay);
     } else {
-      host += come_back(t, stay, true, op_of(t, version)->awaited).least;
+      host += come_back(t, stay, op_of(t, version)).least;
     }
   }
   site->device += version->bytes * mr_min_double(device, 0);
@@ -422,11 +422,11 @@ static void settle_hosted(struct mr_dual *t, const struct choices *choices,
       continue;
     }
     if (left > 0) {
-      struct choice back = come_back(t, stay, false, false);
+      struct choice back = come_back(t, stay, NULL);
       settle_back(t, stay, &back, &byte_in, version->bytes * left, width);
     }
     if (replaced > 0) {
-      struct choice back = come_back(t, stay, true, op_of(t, version)->awaited);
+      struct choice back = come_back(t, stay, op_of(t, version));
       settle_back(t, stay, &back, &byte_in_anew, version->bytes * replaced, width);
     }
   }
