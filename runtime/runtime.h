@@ -16,8 +16,8 @@
  * steps modulo 2^32: a count c of step s of a queue of n instructions is s * n + c. The links start
  * on a step when mr_run_step is called for it, never before, so that a client may write between
  * steps; mr_run_step returns with the last op, and what is still being written back drains behind
- * it. Reads are prefetches, and writes write-back, until compute waits for them; then
- * they are promoted, unless the plan shares the drive evenly.
+ * it. Reads are prefetches, and writes write-back, until compute waits for them; then they are
+ * promoted, unless the plan shares the drive evenly.
  *
  * On a device with streams (device/device.h) compute and the copies are enqueued: a queue's thread
  * runs ahead, `enqueued` counts what it has handed to its stream, and a collector thread follows

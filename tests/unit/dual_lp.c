@@ -129,7 +129,8 @@ static void add_anywhere(struct lp *lp, const struct dual_toll *amount, bool wai
   }
 }
 
-/* A gap leaves no sooner than in a window, and comes back in any then, no more than the row has. */
+/* A gap leaves no sooner than in a window, or `at_once`, and comes back in any then, no more than
+ * the row has. */
 static void add_returns(struct lp *lp, const struct dual_gap *gap, uint32_t out_window,
                         bool at_once, int32_t row) {
   const struct dual_model *model = lp->model;
@@ -211,8 +212,8 @@ static void add_stale_returns(struct lp *lp, const struct dual_gap *gap, int32_t
   }
 }
 
-/* What hangs on where an update runs. Its bytes go out in any window, and that they did comes in no
- * row of any gap's but for how much. */
+/* What hangs on where an update runs: its bytes go out in any window, and its gaps leave whenever
+ * that was. */
 static void add_hosted_version(struct lp *lp, uint32_t v, int32_t whole, int32_t *left,
                                int32_t *hosted) {
   const struct dual_model *model = lp->model;

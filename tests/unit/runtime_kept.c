@@ -200,17 +200,26 @@ static void write_text(const char *text, size_t bytes) {
   fclose(file);
 }
 
-/* The text with the value of its even_drive. */
+/* A kept plan, whose text is the caller's. */
+static char *keep_text(struct world *world, struct mr_options *options,
+                       const struct mr_nvme_path *path, size_t *bytes_out) {
+  world_init(world, shape);
+  keep_tight_plan(world, options, path);
+  return read_text(bytes_out);
+}
+
+/* Writes the text with another value of its even_drive. */
 static void set_even_drive(const char *text, bool even) {
   static const char key[] = "\"even_drive\":";
   const char *value = strstr(text, key);
+  char *changed = NULL;
   assert_non_null(value);
   value += strlen(key);
-  FILE *file = fopen(plan_path, "we");
-  assert_non_null(file);
-  fprintf(file, "%.*s%s%s", (int)(value - text), text, even ? "true" : "false",
-          value + strcspn(value, ","));
-  fclose(file);
+  int bytes = asprintf(&changed, "%.*s%s%s", (int)(value - text), text, even ? "true" : "false",
+                       value + strcspn(value, ","));
+  assert_true(bytes > 0);
+  write_text(changed, (size_t)bytes);
+  free(changed);
 }
 
 static void an_even_drive_favours_nobody(void **state) {
@@ -218,10 +227,8 @@ static void an_even_drive_favours_nobody(void **state) {
   struct world world;
   struct mr_options options;
   const struct mr_nvme_path path = {"/var/tmp", 256 * MR_MIB};
-  world_init(&world, shape);
-  keep_tight_plan(&world, &options, &path);
   size_t bytes = 0;
-  char *text = read_text(&bytes);
+  char *text = keep_text(&world, &options, &path, &bytes);
   set_even_drive(text, true);
   assert_false(run_to_the_reference(&world, &options));
   set_even_drive(text, false);
@@ -235,10 +242,8 @@ static void damaged_files_are_refused(void **state) {
   struct world world;
   struct mr_options options;
   const struct mr_nvme_path path = {"/var/tmp", 256 * MR_MIB};
-  world_init(&world, shape);
-  keep_tight_plan(&world, &options, &path);
   size_t bytes = 0;
-  char *text = read_text(&bytes);
+  char *text = keep_text(&world, &options, &path, &bytes);
   write_text(text, 0);
   check_refused(&world, &options, MR_CORRUPT, "line");
   write_text(text, bytes / 2);
