@@ -82,27 +82,42 @@ static void maker_fini(struct maker *maker) {
   }
 }
 
-/* The pages in use with every gap evicted that can be: no plan needs fewer. */
-static uint64_t least_pages(struct mr_draft *draft) {
+/* Whether the gap may leave for some tier. */
+static bool may_leave(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  const uint32_t all = 1u << MR_DECISION_HOST | 1u << MR_DECISION_NVME;
+  return mr_draft_can_evict(draft, gap) && (gap->banned & all) != all;
+}
+
+/* The pages in use with every gap evicted that may be, of a draft that nothing was chosen for: no
+ * plan needs fewer. */
+static mr_status least_pages(const struct mr_draft *draft, uint64_t *pages_out) {
   const uint64_t *budget = draft->problem->budget_bytes;
+  uint32_t n = draft->op_count;
   if (budget[MR_TIER_HOST] == 0 && budget[MR_TIER_NVME] == 0) {
-    return mr_draft_peak(draft);
+    *pages_out = mr_draft_peak(draft);
+    return MR_OK;
   }
-  uint64_t host = draft->host_limit_pages;
-  uint64_t nvme = draft->nvme_limit_units;
-  draft->host_limit_pages = UINT64_MAX;
-  draft->nvme_limit_units = UINT64_MAX;
+  int64_t *fewer = mr_allocate(n, sizeof *fewer); /* at each op than at the one before it */
+  if (fewer == NULL) {
+    return MR_NO_MEMORY;
+  }
   for (uint32_t i = 0; i < draft->gap_count; i++) {
-    if (mr_draft_can_evict(draft, &draft->gaps[i]) &&
-        !mr_draft_decide(draft, i, MR_DECISION_HOST)) {
-      (void)mr_draft_decide(draft, i, MR_DECISION_NVME); /* banned from both, it stays */
-    }
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    uint32_t from = (gap->after_op + 1) % n;
+    uint32_t to = gap->before_op % n;
+    if (!may_leave(draft, gap)) continue;
+    fewer[from] += (int64_t)draft->pages[gap->tensor];
+    fewer[to] -= (int64_t)draft->pages[gap->tensor];
+    fewer[0] += to <= from ? (int64_t)draft->pages[gap->tensor] : 0;
   }
-  uint64_t peak = mr_draft_peak(draft);
-  mr_draft_reset(draft);
-  draft->host_limit_pages = host;
-  draft->nvme_limit_units = nvme;
-  return peak;
+  int64_t gone = 0;
+  *pages_out = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    gone += fewer[k];
+    *pages_out = mr_max_u64(*pages_out, mr_books_at(&draft->usage, k) - (uint64_t)gone);
+  }
+  free(fewer);
+  return MR_OK;
 }
 
 /* The draft of a page size. */
@@ -116,8 +131,13 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
     }
     MR_ASSERT(draft->problem == &maker->point);
     maker->drafted[choice] = true;
+    uint64_t least = 0;
+    status = least_pages(draft, &least);
+    if (status != MR_OK) {
+      return status;
+    }
     maker->footprint_bytes[choice] = draft->small_bytes + mr_draft_peak(draft) * page_bytes;
-    maker->least_bytes[choice] = draft->small_bytes + least_pages(draft) * page_bytes;
+    maker->least_bytes[choice] = draft->small_bytes + least * page_bytes;
   }
   *draft_out = draft;
   return MR_OK;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The portfolio: one buffer after another at an offset that is free over its life, in several
- * orders. Placed buffers are kept in a list by offset, so that one walk meets the gaps from below.
+ * orders. Placed buffers are kept in a list by offset, so that one walk meets the holes from below.
+ * In the order of their starts it is enough to know what is free at that time, as an allocator
+ * does: that takes little even with thousands of buffers, and comes first.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +16,18 @@
 #define MOST_STEPS (1ull << 24)
 #define NO_BUFFER  UINT32_MAX
 
-enum order { BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, BY_START, ORDER_COUNT };
+enum order { BY_START, BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, ORDER_COUNT };
 enum fit { FIRST_FIT, BEST_FIT, FIT_COUNT };
 
 struct ordered {
   double key; /* larger first */
   uint32_t buffer;
+};
+
+/* What is free at some time: up to `end`. */
+struct space {
+  uint64_t offset;
+  uint64_t end;
 };
 
 struct packing {
@@ -29,10 +37,13 @@ struct packing {
   uint32_t lowest; /* the head of the list */
   uint64_t peak;
   uint64_t steps;
+  struct ordered *by_end; /* the last to end first */
+  struct space *spaces;   /* by offset; the last has no end, and no two touch */
+  uint32_t space_count;
 };
 
-/* A gap: where it begins, how much of it would be left, and behind whom it is in the list. */
-struct gap {
+/* A hole: where it begins, how much of it would be left, and behind whom it is in the list. */
+struct hole {
   uint64_t offset;
   uint64_t left;
   uint32_t after;
@@ -64,12 +75,12 @@ static int by_key(const void *left, const void *right) {
   return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
 
-/* The lowest gap, or the tightest, that holds the buffer; above all others there always is one. */
-static struct gap find_gap(struct packing *packing, const struct mr_pack_buffer *buffer,
-                           enum fit fit) {
+/* The lowest hole, or the tightest, that holds the buffer; above all others there always is one. */
+static struct hole find_hole(struct packing *packing, const struct mr_pack_buffer *buffer,
+                             enum fit fit) {
   const struct mr_pack_buffer *buffers = packing->buffers;
-  struct gap here = {0, 0, NO_BUFFER};
-  struct gap best = {0, UINT64_MAX, NO_BUFFER};
+  struct hole here = {0, 0, NO_BUFFER};
+  struct hole best = {0, UINT64_MAX, NO_BUFFER};
   for (uint32_t i = packing->lowest; i != NO_BUFFER; i = packing->above[i]) {
     uint64_t offset = packing->offsets[i];
     packing->steps++;
@@ -91,12 +102,12 @@ static struct gap find_gap(struct packing *packing, const struct mr_pack_buffer 
 }
 
 static void put(struct packing *packing, uint32_t buffer, enum fit fit) {
-  struct gap gap = find_gap(packing, &packing->buffers[buffer], fit);
-  uint32_t *link = gap.after == NO_BUFFER ? &packing->lowest : &packing->above[gap.after];
-  packing->offsets[buffer] = gap.offset;
+  struct hole hole = find_hole(packing, &packing->buffers[buffer], fit);
+  uint32_t *link = hole.after == NO_BUFFER ? &packing->lowest : &packing->above[hole.after];
+  packing->offsets[buffer] = hole.offset;
   packing->above[buffer] = *link;
   *link = buffer;
-  packing->peak = mr_max_u64(packing->peak, gap.offset + packing->buffers[buffer].size_bytes);
+  packing->peak = mr_max_u64(packing->peak, hole.offset + packing->buffers[buffer].size_bytes);
 }
 
 static void pack_ordered(struct packing *packing, const struct ordered *ordered, uint32_t count,
@@ -108,18 +119,100 @@ static void pack_ordered(struct packing *packing, const struct ordered *ordered,
   }
 }
 
+/* The lowest space, or the tightest, that holds so many bytes. */
+static struct space *find_space(struct packing *packing, uint64_t bytes, enum fit fit) {
+  struct space *best = NULL;
+  for (uint32_t i = 0; i < packing->space_count; i++) {
+    struct space *space = &packing->spaces[i];
+    packing->steps++;
+    if (space->end - space->offset < bytes) continue;
+    if (best == NULL || space->end - space->offset < best->end - best->offset) {
+      best = space;
+    }
+    if (fit == FIRST_FIT) break;
+  }
+  return best;
+}
+
+static void take_space(struct packing *packing, uint32_t buffer, enum fit fit) {
+  uint64_t bytes = packing->buffers[buffer].size_bytes;
+  struct space *space = find_space(packing, bytes, fit);
+  packing->offsets[buffer] = space->offset;
+  packing->peak = mr_max_u64(packing->peak, space->offset + bytes);
+  space->offset += bytes;
+  if (space->offset == space->end) {
+    struct space *last = packing->spaces + --packing->space_count;
+    memmove(space, space + 1, (size_t)(last - space) * sizeof *space);
+  }
+}
+
+/* Joins the space below and the one above where they touch what a buffer leaves. */
+static void free_space(struct packing *packing, uint32_t buffer) {
+  struct space *spaces = packing->spaces;
+  uint64_t offset = packing->offsets[buffer];
+  uint64_t end = offset + packing->buffers[buffer].size_bytes;
+  uint32_t above = 0; /* the first space that is */
+  for (uint32_t high = packing->space_count - 1; above < high;) {
+    uint32_t middle = above + (high - above) / 2;
+    above = spaces[middle].offset < offset ? middle + 1 : above;
+    high = spaces[middle].offset < offset ? high : middle;
+  }
+  bool joins_above = spaces[above].offset == end;
+  bool joins_below = above > 0 && spaces[above - 1].end == offset;
+  uint32_t behind = packing->space_count - above;
+  if (joins_above && joins_below) {
+    spaces[above - 1].end = spaces[above].end;
+    memmove(&spaces[above], &spaces[above + 1], (behind - 1ull) * sizeof *spaces);
+    packing->space_count--;
+  } else if (joins_above) {
+    spaces[above].offset = offset;
+  } else if (joins_below) {
+    spaces[above - 1].end = end;
+  } else {
+    memmove(&spaces[above + 1], &spaces[above], behind * sizeof *spaces);
+    spaces[above] = (struct space){offset, end};
+    packing->space_count++;
+  }
+}
+
+/* One buffer after another in the order of their starts. */
+static void pack_in_time(struct packing *packing, const struct ordered *ordered, uint32_t count,
+                         enum fit fit) {
+  const struct mr_pack_buffer *buffers = packing->buffers;
+  uint32_t living = count; /* the first so many by end, and those to come */
+  packing->spaces[0] = (struct space){0, UINT64_MAX};
+  packing->space_count = 1;
+  packing->peak = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t buffer = ordered[i].buffer;
+    while (buffers[packing->by_end[living - 1].buffer].upper <= buffers[buffer].lower) {
+      free_space(packing, packing->by_end[--living].buffer);
+    }
+    take_space(packing, buffer, fit);
+  }
+}
+
+static void list(const struct mr_pack_problem *problem, enum order order, struct ordered *ordered) {
+  for (uint32_t i = 0; i < problem->buffer_count; i++) {
+    ordered[i] = (struct ordered){key_of(&problem->buffers[i], order), i};
+  }
+  qsort(ordered, problem->buffer_count, sizeof *ordered, by_key);
+}
+
 static void pack_all(struct packing *packing, const struct mr_pack_problem *problem,
                      struct ordered *ordered, uint64_t enough_bytes, uint64_t *best_offsets,
                      uint64_t *best_out) {
   uint32_t count = problem->buffer_count;
   uint64_t best = UINT64_MAX;
+  list(problem, BY_END, packing->by_end);
   for (uint32_t o = 0; o < ORDER_COUNT; o++) {
-    for (uint32_t i = 0; i < count; i++) {
-      ordered[i] = (struct ordered){key_of(&problem->buffers[i], (enum order)o), i};
-    }
-    qsort(ordered, count, sizeof *ordered, by_key);
+    list(problem, (enum order)o, ordered);
     for (uint32_t fit = 0; fit < FIT_COUNT; fit++) {
-      pack_ordered(packing, ordered, count, (enum fit)fit);
+      if (o == BY_START) {
+        pack_in_time(packing, ordered, count, (enum fit)fit);
+      } else {
+        pack_ordered(packing, ordered, count, (enum fit)fit);
+      }
       if (packing->peak < best) {
         best = packing->peak;
         memcpy(best_offsets, packing->offsets, count * sizeof *best_offsets);
@@ -135,19 +228,23 @@ static void pack_all(struct packing *packing, const struct mr_pack_problem *prob
 
 mr_status mr_pack_portfolio(const struct mr_pack_problem *problem, uint64_t enough_bytes,
                             uint64_t *offsets, uint64_t *peak_out) {
-  struct ordered *ordered = mr_allocate(problem->buffer_count, sizeof *ordered);
-  struct packing packing = {
-      .buffers = problem->buffers,
-      .offsets = mr_allocate(problem->buffer_count, sizeof *packing.offsets),
-      .above = mr_allocate(problem->buffer_count, sizeof *packing.above),
-  };
+  uint64_t count = problem->buffer_count;
+  struct ordered *ordered = mr_allocate(count, sizeof *ordered);
+  struct packing packing = {.buffers = problem->buffers,
+                            .offsets = mr_allocate(count, sizeof *packing.offsets),
+                            .above = mr_allocate(count, sizeof *packing.above),
+                            .by_end = mr_allocate(count, sizeof *packing.by_end),
+                            .spaces = mr_allocate(count + 1, sizeof *packing.spaces)};
   mr_status status = MR_NO_MEMORY;
-  if (ordered != NULL && packing.offsets != NULL && packing.above != NULL) {
+  if (ordered != NULL && packing.offsets != NULL && packing.above != NULL &&
+      packing.by_end != NULL && packing.spaces != NULL) {
     pack_all(&packing, problem, ordered, enough_bytes, offsets, peak_out);
     status = MR_OK;
   }
   free(ordered);
   free(packing.offsets);
   free(packing.above);
+  free(packing.by_end);
+  free(packing.spaces);
   return status;
 }
