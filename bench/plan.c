@@ -16,7 +16,7 @@
 static const struct bench_job jobs[] = {
     {"gpt2", "gpt2", 0, 0, 4, 256, 1},       {"gpt2-noclip", "gpt2", 0, 0, 4, 256, 0},
     {"12x512", NULL, 12, 512, 4, 256, 1},    {"gpt2-medium", "gpt2-medium", 0, 0, 2, 512, 1},
-    {"gpt2-xl", "gpt2-xl", 0, 0, 1, 256, 1},
+    {"gpt2-xl", "gpt2-xl", 0, 0, 1, 256, 1}, {"450x512", NULL, 450, 512, 4, 256, 1},
 };
 
 /* Where bytes may go. Host is a part of the device's budget; beyond it there is NVMe or nothing. */
@@ -68,7 +68,9 @@ static void print_row(const struct mr_graph *graph, const struct row *row) {
   double seconds = bench_seconds(false) - start_seconds;
   double used = bench_seconds(true) - start_used;
   const struct mr_program_plan *layout = plan->layout;
-  printf("%-36s %5u %7.3f %7.3f ", row->name, plan->problem.program->op_count, seconds, used);
+  const struct mr_graph *program = plan->problem.program;
+  printf("%-36s %5u %7u %7.3f %7.3f ", row->name, program->op_count, program->tensor_count, seconds,
+         used);
   if (layout->fits) {
     MR_ASSERT(mr_plan_verify(plan) == MR_OK);
     printf("%9.4f %9.4f %7.2f%% %9.4f %4u\n", layout->step_seconds, plan->bound_seconds,
@@ -104,8 +106,8 @@ static void print_job(const struct bench_job *job, const char *filter) {
 int main(int argc, char **argv) {
   const char *filter = argc > 1 ? argv[1] : NULL;
   bench_print_head(argc, argv);
-  printf("%-36s %5s %7s %7s %9s %9s %8s %9s %4s\n", "job/machine/tiers/budget", "ops", "plan s",
-         "used s", "predicted", "bound", "gap", "busiest", "again");
+  printf("%-36s %5s %7s %7s %7s %9s %9s %8s %9s %4s\n", "job/machine/tiers/budget", "ops",
+         "tensors", "plan s", "used s", "predicted", "bound", "gap", "busiest", "again");
   for (uint32_t j = 0; j < MR_COUNT_OF(jobs); j++) {
     print_job(&jobs[j], filter);
   }

@@ -10,9 +10,17 @@
 
 #include "plan/draft.h"
 
-#define REPAIR_ROUNDS  6u
-#define REPAIR_COST    1.02 /* a repair that slows the step by more is not the last word */
-#define COLOURING_PART 96u  /* about 1 % of the pages is kept back for colouring */
+#define REPAIR_ROUNDS 6u
+#define REPAIR_COST   1.02 /* a repair that slows the step by more is not the last word */
+/* In a long program there are fewer repairs, one of a plan without search may cost more, and what
+ * is planned without such stays is not searched. */
+#define LONG_ROUNDS    3u
+#define LONG_COST      1.1
+#define COLOURING_PART 96u /* about 1 % of the pages is kept back for colouring */
+
+static bool is_long(const struct mr_draft *draft) {
+  return draft->op_count > MR_LONG_OPS;
+}
 
 /* A draft under the draft's limits, lowered where its colouring fits too. */
 static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limit,
@@ -38,8 +46,9 @@ static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limi
  * before any repair; INFINITY where nothing fits. */
 static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
                             struct mr_program_plan *plan, bool *fits_out, double *seconds_out) {
+  uint32_t rounds = is_long(draft) ? LONG_ROUNDS : REPAIR_ROUNDS;
   *fits_out = false;
-  for (uint32_t round = 0; round < REPAIR_ROUNDS; round++) {
+  for (uint32_t round = 0; round < rounds; round++) {
     uint64_t pages = 0;
     mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
     if (round == 0) {
@@ -59,10 +68,13 @@ static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
 static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
                            struct mr_program_plan *plan, bool *fits_out) {
   uint64_t pages = 0;
+  enum mr_draft_effort effort = draft->effort;
   draft->limit_pages = page_limit;
   draft->line_only = true;
+  draft->effort = is_long(draft) && effort == MR_EFFORT_SEARCH ? MR_EFFORT_FIRST : effort;
   mr_status status = attempt(draft, false, page_limit, plan, &pages);
   draft->line_only = false;
+  draft->effort = effort;
   *fits_out = pages <= page_limit;
   MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
   return status;
@@ -111,7 +123,8 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
     status = make_unfilled(draft, page_limit, &other, &other_fits);
     take_faster(plan, fits_out, &seconds, &other, other_fits, draft->seconds);
   }
-  if (status != MR_OK || (*fits_out && seconds <= first_seconds * REPAIR_COST)) {
+  double cost = is_long(draft) && draft->effort == MR_EFFORT_FIRST ? LONG_COST : REPAIR_COST;
+  if (status != MR_OK || (*fits_out && seconds <= first_seconds * cost)) {
     return status;
   }
   other = (struct mr_program_plan){.program = plan->program};

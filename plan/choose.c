@@ -203,7 +203,8 @@ static void value_all(struct chooser *chooser) {
   double kept_price = -1;
   for (uint32_t i = 0; i < chooser->draft->gap_count; i++) {
     bool begins = i == 0 || gaps[i].tensor != gaps[i - 1].tensor;
-    kept_price = begins ? -1 : kept_price;
+    bool alone = begins || mr_draft_has_many_gaps(chooser->draft, gaps[i].tensor);
+    kept_price = alone ? -1 : kept_price;
     if (chooser->relief[i] == 0) continue;
     struct offer offer = chooser->relief[i] < 0 ? value_gap(chooser, i, &kept_price)
                                                 : price_gap(chooser, i, &kept_price);
@@ -216,12 +217,14 @@ static void value_all(struct chooser *chooser) {
   }
 }
 
-/* Values the gaps of one tensor anew, whose prices depend on each other. */
-static mr_status value_tensor(struct chooser *chooser, mr_tensor_id tensor) {
-  const uint32_t *first = chooser->draft->first_gap;
+/* Values the gaps [from, to) of one tensor anew. */
+static mr_status value_gaps(struct chooser *chooser, uint32_t from, uint32_t to) {
+  const struct mr_draft *draft = chooser->draft;
+  bool alone = mr_draft_has_many_gaps(draft, draft->gaps[from].tensor);
   double kept_price = -1;
-  for (uint32_t i = first[tensor]; i < first[tensor + 1]; i++) {
+  for (uint32_t i = from; i < to; i++) {
     chooser->stamps[i]++;
+    kept_price = alone ? -1 : kept_price;
     struct offer offer = value_gap(chooser, i, &kept_price);
     mr_status status = offer.worth > 0 ? push(chooser, &offer) : MR_OK;
     if (status != MR_OK) {
@@ -229,6 +232,17 @@ static mr_status value_tensor(struct chooser *chooser, mr_tensor_id tensor) {
     }
   }
   return MR_OK;
+}
+
+/* Values the gaps anew whose prices depend on one that was decided. */
+static mr_status value_beside(struct chooser *chooser, uint32_t index) {
+  struct mr_gap_range ranges[MR_PRICED_RANGES];
+  uint32_t count = mr_draft_list_priced(chooser->draft, index, ranges);
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    status = value_gaps(chooser, ranges[i].from, ranges[i].to);
+  }
+  return status;
 }
 
 /*
@@ -339,14 +353,18 @@ static mr_status evict_until_fits(struct chooser *chooser) {
       chooser->full[offer.gap][offer.decision] = true;
       continue;
     }
+    bool closed = last != offer.gap && kept_last && draft->gaps[last].decision != MR_DECISION_KEEP;
     take_hole(chooser, offer.gap);
-    if (last != offer.gap && kept_last && draft->gaps[last].decision != MR_DECISION_KEEP) {
+    if (closed) {
       take_hole(chooser, last);
     }
     if (prices_moved(chooser)) {
       value_all(chooser);
-    } else {
-      status = value_tensor(chooser, draft->gaps[offer.gap].tensor);
+      continue;
+    }
+    status = value_beside(chooser, offer.gap);
+    if (status == MR_OK && closed) {
+      status = value_beside(chooser, last);
     }
   }
   return status;

@@ -223,10 +223,24 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
 
+/* Whether so many ops use the tensor that what depends on a decision is looked at alone. */
+bool mr_draft_has_many_gaps(const struct mr_draft *draft, mr_tensor_id tensor);
+
 /* The seconds of all moves of a gap's tensor, each link's weighted by its price and by how scarce
- * it is where the gap begins or ends, were this gap decided so. */
+ * it is where the gap begins or ends, were this gap decided so; of a tensor with many gaps, of the
+ * moves that depend on it. */
 double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8_t decision,
                              const double *price);
+
+/* The gaps whose prices are others once this one has been decided: of the same tensor, [from, to)
+ * in each range. Returns how many ranges. */
+#define MR_PRICED_RANGES 3u
+struct mr_gap_range {
+  uint32_t from;
+  uint32_t to;
+};
+uint32_t mr_draft_list_priced(const struct mr_draft *draft, uint32_t index,
+                              struct mr_gap_range ranges[MR_PRICED_RANGES]);
 
 /* Moves the ends of an evicted gap's hole; the caller has seen to it that there is room. */
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op);

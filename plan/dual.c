@@ -13,6 +13,8 @@
  * its step and the width of its choices are, as parts of the price of a byte. One window gives as
  * high a bound as more do beside the windows of plan/windows.c; more than eight guide no better. */
 #define ROUNDS        300u
+#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
+#define LONG_ROUNDS   200u
 #define WINDOWS       1u
 #define GUIDE_ROUNDS  60u
 #define GUIDE_WINDOWS 8u
@@ -182,7 +184,8 @@ mr_status mr_dual_seconds(const struct mr_plan_problem *problem, const struct mr
       ops_seconds += a.model.ops_seconds[w];
     }
     bool easy = all_fits(&a.model) && !a.model.may_host;
-    *seconds_out = easy ? ops_seconds : mr_max_double(climb(&a, ROUNDS), ops_seconds);
+    uint32_t rounds = a.model.op_count > LONG_OPS ? LONG_ROUNDS : ROUNDS;
+    *seconds_out = easy ? ops_seconds : mr_max_double(climb(&a, rounds), ops_seconds);
   }
   ascent_fini(&a);
   return status;

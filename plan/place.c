@@ -12,6 +12,7 @@
  */
 #include "plan/place.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,10 @@
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3
+
+bool mr_placement_is_long(const struct mr_placement *p) {
+  return p->problem.program->op_count > MR_LONG_OPS;
+}
 
 static bool is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
   if (a->fits != b->fits) {
@@ -150,21 +155,45 @@ static bool may_gain(const struct mr_placement *p) {
   return moves || (problem->host_apart && seconds > SAME_SECONDS * p->best->step_seconds);
 }
 
+/* Whether something that lasts has to leave the device. */
+static bool must_move(const struct mr_plan_problem *problem) {
+  uint64_t bytes = 0;
+  for (uint32_t t = 0; t < problem->program->tensor_count; t++) {
+    const struct mr_tensor *tensor = &problem->program->tensors[t];
+    bytes += mr_tensor_goes_round(tensor) ? tensor->bytes : 0;
+  }
+  return bytes > problem->budget_bytes[MR_TIER_DEVICE];
+}
+
 static mr_status plan_first(void *context, uint32_t index) {
   struct mr_placement *p = context;
-  return index == 0 ? mr_plan_make_placed(&p->problem, p->best) : mr_placement_plan(p, 0);
+  struct mr_plan_problem problem = p->problem;
+  if (index > 0) {
+    return mr_placement_plan(p, 0);
+  }
+  if (p->skips_first) {
+    problem.useful_seconds = DBL_MIN; /* no plan is of use then: this tells the footprint alone */
+  }
+  return mr_plan_make_placed(&problem, p->best);
 }
 
 /* The plan with nothing on the host, then what is better; where a thread is to spare, the first
  * trial beside it. That the first plan is of no use says nothing of the others: what is used on the
- * host need not be moved. */
+ * host need not be moved. Beside a host that is apart the first plan of a long program is made only
+ * where no other is to be had: it is hardly ever the best where parameters or states must move. */
 static mr_status choose(struct mr_placement *p) {
   bool apart = p->problem.host_apart;
   bool ahead = !apart && mr_crew_has_spare(p->problem.crew) && add_unmoved(p);
   p->trials[0].wanted = ahead;
+  p->skips_first = apart && mr_placement_is_long(p) && must_move(&p->problem);
   mr_status status = mr_crew_run(p->problem.crew, ahead ? 2 : 1, plan_first, p);
   if (status == MR_OK && may_gain(p)) {
     status = apart ? mr_placement_improve_apart(p) : improve(p, ahead);
+  }
+  if (status == MR_OK && p->skips_first && !p->best->fits) {
+    mr_plan_clear(p->best);
+    *p->best = (struct mr_program_plan){.program = p->problem.program};
+    status = mr_plan_make_placed(&p->problem, p->best);
   }
   for (uint32_t i = 0; i < MR_TRIALS; i++) {
     mr_plan_clear(&p->trials[i].plan);

@@ -17,11 +17,15 @@ struct mr_trial {
 struct mr_placement {
   struct mr_plan_problem problem; /* of the present rung, with nothing on the host */
   bool briefly;                   /* trials are planned without search, and not kept */
+  bool skips_first;               /* that with nothing on the host is not planned first */
   struct mr_liveness liveness;
   bool *chosen; /* for each tensor: on the host in the best plan so far */
   struct mr_trial trials[MR_TRIALS];
   struct mr_program_plan *best;
 };
+
+/* Whether the program has so many ops that less is tried. */
+bool mr_placement_is_long(const struct mr_placement *p);
 
 /* Plans the trial of that number where it is wanted; `context` is the placement. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_placement_plan(void *context, uint32_t index);

@@ -22,6 +22,7 @@
 #define PARTS        16u /* of the updates that the host has room for */
 #define FEW_PARTS    4u  /* the least difference without search, and where the host is crowded: */
 #define CROWDED_ROOM 0.5 /* it has room for less than this part of the updates */
+#define LONG_LAST    2u  /* the same with search in long programs, where it is not */
 
 /* Which of the updates the host runs. */
 enum pick { PICK_SLACK, PICK_SPREAD, PICK_COUNT };
@@ -57,20 +58,48 @@ static uint32_t ops_between(const struct mr_graph *graph, mr_op_id from, mr_op_i
   return to - from + (to < from ? graph->op_count : 0);
 }
 
-/* Ops from the last that makes what an update reads to the update. What updates make counts for
- * none. */
-static uint32_t ops_since_ready(const struct shares *s, mr_op_id update) {
+/* For each access, the last of the same tensor up to it that makes what the tensor holds, round the
+ * end of the step; the number of accesses: none does. What updates make counts for none. */
+static uint32_t *list_makers(const struct shares *s) {
+  const struct mr_liveness *liveness = &s->placement->liveness;
+  uint32_t all = liveness->first[liveness->tensor_count];
+  uint32_t *makers = mr_allocate(all, sizeof *makers);
+  for (uint32_t t = 0; t < liveness->tensor_count && makers != NULL; t++) {
+    uint32_t maker = all;
+    uint32_t count = liveness->first[t + 1] - liveness->first[t];
+    for (uint32_t i = 0; i < 2 * count; i++) { /* two steps */
+      uint32_t a = liveness->first[t] + i % count;
+      const struct mr_access *access = &liveness->accesses[a];
+      maker = access->writes && !mr_is_update(s->graph, access->op) ? a : maker;
+      makers[a] = maker;
+    }
+  }
+  return makers;
+}
+
+/* The access of a tensor by an op that does. */
+static uint32_t access_by(const struct mr_liveness *liveness, mr_tensor_id t, mr_op_id op) {
+  uint32_t low = liveness->first[t];
+  uint32_t high = liveness->first[t + 1];
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    bool before = liveness->accesses[middle].op < op;
+    low = before ? middle + 1 : low;
+    high = before ? high : middle;
+  }
+  return low;
+}
+
+/* Ops from the last that makes what an update reads to the update. */
+static uint32_t ops_since_ready(const struct shares *s, const uint32_t *makers, mr_op_id update) {
   const struct mr_graph *graph = s->graph;
   const struct mr_liveness *liveness = &s->placement->liveness;
   uint32_t least = graph->op_count;
   for (uint32_t i = 0; i < graph->ops[update].input_count; i++) {
-    mr_tensor_id t = graph->ops[update].inputs[i];
-    for (uint32_t a = liveness->first[t]; a < liveness->first[t + 1]; a++) {
-      mr_op_id maker = liveness->accesses[a].op;
-      uint32_t ago = ops_between(graph, maker, update);
-      bool makes = liveness->accesses[a].writes && !mr_is_update(graph, maker);
-      least = makes && ago < least ? ago : least;
-    }
+    uint32_t maker = makers[access_by(liveness, graph->ops[update].inputs[i], update)];
+    bool made = maker < liveness->first[liveness->tensor_count];
+    uint32_t ago = made ? ops_between(graph, liveness->accesses[maker].op, update) : least;
+    least = ago < least ? ago : least;
   }
   return least;
 }
@@ -110,19 +139,22 @@ static mr_status list_groups(struct shares *s) {
   }
   struct group *in_order = mr_allocate(s->group_count, sizeof *in_order);
   struct group *by_slack = mr_allocate(s->group_count, sizeof *by_slack);
+  uint32_t *makers = list_makers(s);
   s->groups[PICK_SPREAD] = in_order;
   s->groups[PICK_SLACK] = by_slack;
-  for (uint32_t i = 0; i < s->group_count && in_order != NULL; i++) {
+  for (uint32_t i = 0; i < s->group_count && in_order != NULL && makers != NULL; i++) {
     mr_op_id first = updates[i].from;
     in_order[i] = (struct group){.updates = updates[i],
-                                 .slack = ops_since_ready(s, first) + ops_to_use(s, first)};
+                                 .slack = ops_since_ready(s, makers, first) + ops_to_use(s, first)};
     for (mr_op_id k = first; k < updates[i].to; k++) {
       in_order[i].bytes += (double)graph->ops[k].memory_bytes;
     }
     s->bytes += in_order[i].bytes;
   }
   free(updates);
-  if (in_order == NULL || by_slack == NULL) {
+  bool listed = makers != NULL;
+  free(makers);
+  if (in_order == NULL || by_slack == NULL || !listed) {
     return MR_NO_MEMORY;
   }
   memcpy(by_slack, in_order, s->group_count * sizeof *by_slack);
@@ -245,18 +277,54 @@ static void want_best(struct shares *s, enum pick pick, struct mr_trial *trial) 
   }
 }
 
-/* Plans for the best shares of each kind with search. */
-static mr_status try_best(struct shares *s) {
-  struct mr_placement *p = s->placement;
-  for (uint32_t i = 0; i < MR_TRIALS; i++) {
-    want_best(s, i % PICK_COUNT, &p->trials[i]);
-  }
-  mr_status status = mr_crew_run(p->problem.crew, MR_TRIALS, mr_placement_plan, p);
-  for (uint32_t i = 0; status == MR_OK && i < MR_TRIALS; i++) {
+/* Plans for so many trials with search. */
+static mr_status try_trials(struct mr_placement *p, uint32_t count) {
+  mr_status status = mr_crew_run(p->problem.crew, count, mr_placement_plan, p);
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
     if (p->trials[i].wanted) {
       (void)mr_placement_take(p, &p->trials[i]);
     }
   }
+  return status;
+}
+
+/* Plans for the best shares of each kind with search. */
+static mr_status try_best(struct shares *s) {
+  uint32_t count = mr_placement_is_long(s->placement) ? PICK_COUNT : MR_TRIALS;
+  for (uint32_t i = 0; i < count; i++) {
+    want_best(s, i % PICK_COUNT, &s->placement->trials[i]);
+  }
+  return try_trials(s->placement, count);
+}
+
+/* Plans for all that the host has room for and a half of it with search, with no look before. */
+static mr_status try_two(struct shares *s) {
+  for (uint32_t i = 0; i < 2; i++) {
+    want_share(s, &s->placement->trials[i], PICK_SLACK, PARTS >> i);
+    s->placement->trials[i].wanted = true;
+  }
+  return try_trials(s->placement, 2);
+}
+
+/* Looks at shares without search, more and more alike. */
+static mr_status try_shares(struct shares *s, bool crowded) {
+  struct mr_placement *p = s->placement;
+  bool searches = p->problem.search_rounds > 0;
+  bool is_long = mr_placement_is_long(p);
+  uint32_t best[PICK_COUNT] = {PARTS, PARTS};
+  uint32_t first = is_long && crowded ? PARTS : PARTS / 2;
+  uint32_t last = is_long ? first : FEW_PARTS;
+  if (searches && !crowded) {
+    last = is_long ? LONG_LAST : 1;
+  }
+  mr_status status = MR_OK;
+  s->spread = searches && !crowded;
+  p->briefly = searches;
+  for (uint32_t by = first; status == MR_OK && by >= last; by /= 2) {
+    status = try_around(s, best, by);
+    find_best(s, best);
+  }
+  p->briefly = false;
   return status;
 }
 
@@ -305,25 +373,23 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
 }
 
 /* Which shares are tried depends on what others of the rung take, not on the best so far: see
- * plan/plan.h. Without search few will do, and the updates. */
+ * plan/plan.h. Without search few will do, and the updates; in a long program, where a host is
+ * crowded, all that it has room for. */
 mr_status mr_placement_improve_apart(struct mr_placement *p) {
   struct shares shares;
-  uint32_t best[PICK_COUNT] = {PARTS, PARTS};
   bool searches = p->problem.search_rounds > 0;
+  bool is_long = mr_placement_is_long(p);
   mr_status status = shares_init(&shares, p);
   bool crowded = shares.room < CROWDED_ROOM;
-  uint32_t finest = searches && !crowded ? 1 : FEW_PARTS;
-  shares.spread = searches && !crowded;
-  p->briefly = searches;
-  for (uint32_t by = PARTS / 2; status == MR_OK && by >= finest; by /= 2) {
-    status = try_around(&shares, best, by);
-    find_best(&shares, best);
+  if (status == MR_OK && searches && is_long && crowded) {
+    status = try_two(&shares);
+  } else if (status == MR_OK) {
+    status = try_shares(&shares, crowded);
+    if (status == MR_OK && searches) {
+      status = try_best(&shares);
+    }
   }
-  p->briefly = false;
-  if (status == MR_OK && searches) {
-    status = try_best(&shares);
-  }
-  if (status == MR_OK && searches) {
+  if (status == MR_OK && searches && !is_long) {
     status = try_others(p);
   }
   free(shares.groups[PICK_SLACK]);

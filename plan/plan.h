@@ -130,6 +130,10 @@ struct mr_plan_ban {
 #define MR_MACHINE_OPS    256u
 #define MR_MACHINE_ROUNDS 16u
 
+/* A program of more ops, which is that of some 9,000 tensors, is planned in fewer ways, so that one
+ * of 35,000 takes about 5 s. */
+#define MR_LONG_OPS 5000u
+
 struct mr_plan_problem {
   const struct mr_graph *program; /* borrowed while the plan lives */
   const double *op_seconds;       /* for each op of the program; borrowed during the call */

@@ -2,6 +2,9 @@
 /* What the moves of a tensor cost while gaps are chosen. */
 #include "plan/draft.h"
 
+/* A tensor of more gaps, one that many ops use in turn, is looked at in parts. */
+#define MANY_GAPS 32u
+
 /* A sum of prices. */
 struct bill {
   const struct mr_draft *draft;
@@ -30,15 +33,16 @@ static void add_gap(struct bill *bill, const struct mr_draft_gap *gap, uint8_t d
   }
 }
 
-/* Adds all moves of the tensor with the gap decided so. */
-static void add_tensor(struct bill *bill, uint32_t index, uint8_t decision) {
+/* Adds the moves of the tensor's gaps [from, to), with the gap decided so; the first of them is the
+ * tensor's first, or after a write. */
+static void add_gaps(struct bill *bill, uint32_t from, uint32_t to, uint32_t index,
+                     uint8_t decision) {
   const struct mr_draft *draft = bill->draft;
-  mr_tensor_id tensor = draft->gaps[index].tensor;
-  uint32_t end = draft->first_gap[tensor + 1];
-  uint8_t home = end - 1 == index ? decision : draft->gaps[end - 1].decision;
+  uint32_t last = draft->first_gap[draft->gaps[index].tensor + 1] - 1;
+  uint8_t home = last == index ? decision : draft->gaps[last].decision;
   bool valid[MR_DECISION_NVME + 1] = {false};
-  valid[home] = draft->gaps[end - 1].wrap;
-  for (uint32_t i = draft->first_gap[tensor]; i < end; i++) {
+  valid[home] = draft->gaps[last].wrap;
+  for (uint32_t i = from; i < to; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
     uint8_t chosen = i == index ? decision : gap->decision;
     if (gap->after_writes) {
@@ -50,6 +54,81 @@ static void add_tensor(struct bill *bill, uint32_t index, uint8_t decision) {
     valid[chosen] = true;
     valid[MR_DECISION_NVME] = valid[MR_DECISION_NVME] && !gap->host_writes;
   }
+}
+
+/* Where the next write after a gap's first op is: behind that no copy below it is of use. */
+static uint32_t next_write(const struct mr_draft *draft, uint32_t index) {
+  uint32_t end = draft->first_gap[draft->gaps[index].tensor + 1];
+  uint32_t to = index + 1;
+  while (to < end && !draft->gaps[to].after_writes) {
+    to++;
+  }
+  return to;
+}
+
+/* The gap after the last write before a gap, or the tensor's first. */
+static uint32_t last_write(const struct mr_draft *draft, uint32_t index) {
+  uint32_t first = draft->first_gap[draft->gaps[index].tensor];
+  uint32_t from = index;
+  while (from > first && !draft->gaps[from].after_writes) {
+    from--;
+  }
+  return from;
+}
+
+/* Adds all moves of the tensor with the gap decided so; where it has many gaps, those that depend
+ * on it alone: up to the writes on both sides, and where it is the way round the end of the step,
+ * up to the first write too. */
+static void add_tensor(struct bill *bill, uint32_t index, uint8_t decision) {
+  const struct mr_draft *draft = bill->draft;
+  mr_tensor_id tensor = draft->gaps[index].tensor;
+  uint32_t first = draft->first_gap[tensor];
+  uint32_t end = draft->first_gap[tensor + 1];
+  if (!mr_draft_has_many_gaps(draft, tensor)) {
+    add_gaps(bill, first, end, index, decision);
+    return;
+  }
+  uint32_t from = last_write(draft, index);
+  if (index + 1 == end && from > first) {
+    add_gaps(bill, first, next_write(draft, first), index, decision);
+  }
+  add_gaps(bill, from, next_write(draft, index), index, decision);
+}
+
+bool mr_draft_has_many_gaps(const struct mr_draft *draft, mr_tensor_id tensor) {
+  return draft->first_gap[tensor + 1] - draft->first_gap[tensor] > MANY_GAPS;
+}
+
+uint32_t mr_draft_list_priced(const struct mr_draft *draft, uint32_t index,
+                              struct mr_gap_range ranges[MR_PRICED_RANGES]) {
+  const struct mr_draft_gap *gaps = draft->gaps;
+  uint8_t decision = gaps[index].decision;
+  uint32_t first = draft->first_gap[gaps[index].tensor];
+  uint32_t end = draft->first_gap[gaps[index].tensor + 1];
+  uint32_t count = 0;
+  if (!mr_draft_has_many_gaps(draft, gaps[index].tensor)) {
+    ranges[count++] = (struct mr_gap_range){first, end};
+    return count;
+  }
+  uint32_t least = last_write(draft, index);
+  uint32_t most = next_write(draft, index);
+  struct mr_gap_range beside = {index, index + 1};
+  bool met = false;
+  while (beside.from > least && !met) {
+    met = gaps[--beside.from].decision == decision;
+  }
+  met = false;
+  while (beside.to < most && !met) {
+    met = gaps[beside.to++].decision == decision;
+  }
+  ranges[count++] = beside;
+  if (least == first && beside.to < end) {
+    ranges[count++] = (struct mr_gap_range){end - 1, end};
+  }
+  if (index + 1 == end && least > first) {
+    ranges[count++] = (struct mr_gap_range){first, next_write(draft, first)};
+  }
+  return count;
 }
 
 /* Whether a tensor that rests below between steps, and leaves in its last gap alone, has a copy

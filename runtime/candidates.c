@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-/* Points that are tried before any between them, at most half of all. */
+/* Points that are tried before any between them, at most half of all, but as many as are tried side
+ * by side. */
 #define FAR_POINTS 6u
 
 /* Block b takes choice instead of the one before. */
@@ -179,7 +180,9 @@ mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
     add_position(&finder, steps, search->last_seconds);
   }
   mr_status status = MR_OK;
-  uint32_t far = search->most_trials / 2 < FAR_POINTS ? search->most_trials / 2 : FAR_POINTS;
+  uint32_t half =
+      search->most_trials / 2 > MR_PATH_TRIALS ? search->most_trials / 2 : MR_PATH_TRIALS;
+  uint32_t far = half < FAR_POINTS ? half : FAR_POINTS;
   for (uint32_t i = 1; status == MR_OK && i <= far; i += MR_PATH_TRIALS) {
     uint32_t positions[MR_PATH_TRIALS];
     for (uint32_t k = 0; k < MR_PATH_TRIALS; k++) {

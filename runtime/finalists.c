@@ -20,6 +20,9 @@
 #define LONG_OPS            1500u
 #define LONG_SEARCHED       2u
 #define FEW_FINALISTS       3u /* in these two cases */
+/* Beside a host so many finalists are planned with updates in the next step as have so many ops
+ * together. */
+#define DEFERRED_OPS 6000u
 /* A program that no other competes with goes down so many budgets of the ladder, by its ops; a
  * short one is planned for many machines on the way (plan/machines.c). */
 #define BUDGET_OPS       2200u
@@ -203,10 +206,11 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
 }
 
 /* Plans a finalist for another aim, with ops on the host as they are in its plan; in short programs
- * a lower budget has them chosen anew. */
+ * a lower budget has them chosen anew, and so has the machine at hand, in long ones once. */
 static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim, struct mr_program_plan **layout_out) {
-  bool is_first = aim->from == 0 && is_at_hand(aim);
+  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
+  bool is_first = aim->from == 0 && is_at_hand(aim) && !(is_long && finalists->turned);
   if (is_first || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
     return make_layout(finalists, candidate, aim, NULL, layout_out);
   }
@@ -290,6 +294,12 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
   return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
 }
 
+uint32_t mr_finalists_deferred(const struct mr_finalists *finalists) {
+  uint32_t most = (uint32_t)mr_max_u64(mr_finalists_affordable(finalists, DEFERRED_OPS), 1);
+  bool all = !host_runs(&finalists->plan->problem) || most > finalists->count;
+  return all ? finalists->count : most;
+}
+
 /* A program alone goes down the ladder. */
 static mr_status go_down(struct mr_finalists *finalists) {
   uint32_t budgets =
@@ -337,6 +347,7 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   static const struct aim at_hand = {0, 1, 1, 1};
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
   mr_status status = take_turn(finalists, searched, &at_hand);
+  finalists->turned = true;
   bool apart = finalists->plan->problem.host_apart;
   bool is_long = finalists->plan->graph->op_count > LONG_OPS;
   if (status != MR_OK || finalists->brief || (is_long && !host_runs(&finalists->plan->problem))) {

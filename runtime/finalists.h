@@ -27,6 +27,7 @@ struct mr_finalists {
   uint32_t count;
   uint32_t most;     /* that there may be */
   uint32_t searched; /* the first of them */
+  bool turned;       /* the first of them were planned with search */
   bool amended;      /* the best were changed in single decisions */
 };
 
@@ -57,6 +58,9 @@ bool mr_finalists_settled(const struct mr_finalists *finalists);
 /* How many plans of the graph are as many as so many ops: half as many where a plan takes twice as
  * long to make, since ops run on a host beside the device and NVMe is below both. */
 uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops);
+
+/* How many of the finalists, the best first, are planned with updates in the next step too. */
+uint32_t mr_finalists_deferred(const struct mr_finalists *finalists);
 
 /* Plans the finalists with search, then for what is near, and changes them in single decisions, the
  * latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */

@@ -233,11 +233,13 @@ static mr_status add_deferred(struct batch *batch, const struct mr_graph *progra
 }
 
 /* The finalists again, with their updates deferred into the next step: all, and all but those that
- * the host runs beside the device. What plans without search tell of those is not certain. */
+ * the host runs beside the device. What plans without search tell of those is not certain. In long
+ * programs beside a host only the best finalists. */
 static mr_status defer_finalists(struct search *search) {
   struct batch batch = {0};
   mr_status status = MR_OK;
-  for (uint32_t i = 0; status == MR_OK && i < search->finalists.count; i++) {
+  uint32_t count = mr_finalists_deferred(&search->finalists);
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
     const struct mr_candidate *finalist = &search->finalists.best[i];
     uint32_t staying = updates_beside(finalist);
     status = add_deferred(&batch, finalist->program, 0);
@@ -391,6 +393,20 @@ static mr_status search_tiers(struct search *search) {
   return status == MR_OK && without ? mr_finalists_search(&search->finalists) : status;
 }
 
+/* The search and the bound, side by side where a thread is to spare. */
+struct both {
+  struct search *search;
+  struct mr_plan_problem problem; /* the bound's: the search changes the plan's */
+  double bound_seconds;
+};
+
+static mr_status do_either(void *context, uint32_t index) {
+  struct both *both = context;
+  return index == 0
+             ? search_tiers(both->search)
+             : mr_planning_find_bound(both->search->plan, &both->problem, &both->bound_seconds);
+}
+
 static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   struct search search = {.plan = plan, .like = like};
   struct mr_crew crew;
@@ -401,11 +417,10 @@ static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   mr_finalists_init(&search.finalists, plan, like != NULL);
   take_pages(&search.finalists);
   double start = mr_clock_seconds();
-  mr_status status = mr_planning_find_bound(plan);
+  struct both both = {.search = &search, .problem = plan->problem};
+  mr_status status = mr_crew_run(plan->problem.crew, 2, do_either, &both);
   if (status == MR_OK) {
-    status = search_tiers(&search);
-  }
-  if (status == MR_OK) {
+    plan->bound_seconds = both.bound_seconds;
     keep_best(&search);
   }
   mr_finalists_drop(&search.finalists);

@@ -54,9 +54,11 @@ MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const 
 uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_tensor *leave_out,
                                 mr_op_id *again_out);
 
-/* Fills in plan->bound_seconds, under plan->problem's budgets and rates: no plan of the graph, with
- * any recompute allowed and updates deferred or not, is faster. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_planning_find_bound(struct mr_plan *plan);
+/* What no plan of the graph is faster than, under the problem's budgets and rates, with any
+ * recompute allowed and updates deferred or not. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_planning_find_bound(const struct mr_plan *plan,
+                                                 const struct mr_plan_problem *problem,
+                                                 double *seconds_out);
 
 /*
  * Takes the plan from settings.plan_path in place of making one. MR_INVALID: it is for another job

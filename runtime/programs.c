@@ -58,6 +58,7 @@ uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_
 /* The client's graph, and the same with updates in the next step. */
 struct bounds {
   const struct mr_plan *plan;
+  const struct mr_plan_problem *problem;
   const struct mr_graph *programs[2];
   double seconds[2];
 };
@@ -65,7 +66,7 @@ struct bounds {
 static mr_status bound_of(void *context, uint32_t index) {
   struct bounds *bounds = context;
   const struct mr_plan *plan = bounds->plan;
-  struct mr_plan_problem problem = plan->problem;
+  struct mr_plan_problem problem = *bounds->problem;
   double *op_seconds = NULL;
   mr_status status = mr_planning_estimate(plan, bounds->programs[index], &op_seconds);
   problem.program = bounds->programs[index];
@@ -80,15 +81,16 @@ static mr_status bound_of(void *context, uint32_t index) {
 
 /* Updates that the host may run are in neither bound, so that these hold too where such updates
  * stay in their step and others do not. */
-mr_status mr_planning_find_bound(struct mr_plan *plan) {
+mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_plan_problem *problem,
+                                 double *seconds_out) {
   struct mr_graph *deferred = NULL;
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
-  struct bounds bounds = {.plan = plan, .programs = {plan->graph, deferred}};
+  struct bounds bounds = {.plan = plan, .problem = problem, .programs = {plan->graph, deferred}};
   if (status == MR_OK) {
-    status = mr_crew_run(plan->problem.crew, deferred != NULL ? 2 : 1, bound_of, &bounds);
+    status = mr_crew_run(problem->crew, deferred != NULL ? 2 : 1, bound_of, &bounds);
   }
   if (status == MR_OK) {
-    plan->bound_seconds =
+    *seconds_out =
         deferred != NULL ? fmin(bounds.seconds[0], bounds.seconds[1]) : bounds.seconds[0];
   }
   mr_graph_destroy(deferred);
