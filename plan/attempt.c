@@ -12,8 +12,8 @@
 
 #define REPAIR_ROUNDS 6u
 #define REPAIR_COST   1.02 /* a repair that slows the step by more is not the last word */
-/* In a long program there are fewer repairs, one of a plan without search may cost more, and what
- * is planned without such stays is not searched. */
+/* In a long program a plan without search is repaired less often, and may cost more by it; what is
+ * planned without such stays is not searched. */
 #define LONG_ROUNDS    3u
 #define LONG_COST      1.1
 #define COLOURING_PART 96u /* about 1 % of the pages is kept back for colouring */
@@ -46,7 +46,8 @@ static mr_status attempt(struct mr_draft *draft, bool repair, uint64_t page_limi
  * before any repair; INFINITY where nothing fits. */
 static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
                             struct mr_program_plan *plan, bool *fits_out, double *seconds_out) {
-  uint32_t rounds = is_long(draft) ? LONG_ROUNDS : REPAIR_ROUNDS;
+  bool briefly = is_long(draft) && draft->effort == MR_EFFORT_FIRST;
+  uint32_t rounds = briefly ? LONG_ROUNDS : REPAIR_ROUNDS;
   *fits_out = false;
   for (uint32_t round = 0; round < rounds; round++) {
     uint64_t pages = 0;

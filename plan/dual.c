@@ -13,12 +13,13 @@
  * its step and the width of its choices are, as parts of the price of a byte. One window gives as
  * high a bound as more do beside the windows of plan/windows.c; more than eight guide no better. */
 #define ROUNDS        300u
-#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
+#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 2 % lower */
 #define LONG_ROUNDS   200u
 #define WINDOWS       1u
 #define GUIDE_ROUNDS  60u
 #define GUIDE_WINDOWS 8u
-#define FIRST_STEP    0.1
+#define FIRST_STEP    0.1 /* of what a byte costs; less for more ops, which share the price */
+#define STEP_OPS      1000u
 #define LAST_STEP     0.004
 #define FIRST_WIDTH   1.0
 #define LAST_WIDTH    0.003
@@ -134,12 +135,13 @@ static double climb(struct ascent *a, uint32_t rounds) {
   for (uint32_t k = 0; k < t->op_count; k++) {
     t->price[k] = t->short_bytes[k] > 0 ? 2 * usual / t->op_count : 0;
   }
+  double first_step = FIRST_STEP * mr_min_double(1, (double)STEP_OPS / t->op_count);
   for (uint32_t round = 0; round < rounds; round++) {
     double done = (double)round / rounds;
     struct slope begun = {1 - pow(SLOPE_DECAY, round + 1.0), 1 - pow(SQUARE_DECAY, round + 1.0)};
     double width = usual * FIRST_WIDTH * pow(LAST_WIDTH / FIRST_WIDTH, done);
     best = mr_max_double(best, mr_dual_choose(t, width));
-    raise_prices(a, &begun, usual * FIRST_STEP * pow(LAST_STEP / FIRST_STEP, done));
+    raise_prices(a, &begun, usual * first_step * pow(LAST_STEP / FIRST_STEP, done));
     for (uint32_t w = 0; w < t->window_count; w++) {
       shift_weights_of(a, w, &begun, FIRST_SHIFT * pow(LAST_SHIFT / FIRST_SHIFT, done));
     }

@@ -140,11 +140,48 @@ static void a_home_on_the_device_has_a_copy(void **state) {
   fixture_fini(&f);
 }
 
+/* Fewer ways are looked at in a long program, but what fits does: beside a host with room for some
+ * updates, for all, and for none, where NVMe takes what moves. */
+static void a_long_program_is_planned_for_any_host(void **state) {
+  (void)state;
+  struct mr_graph *graph = plan_training_graph(1010, 3, 8 * PAGE, 8 * PAGE);
+  double *op_seconds = plan_op_seconds(graph, OP_SECONDS);
+  struct mr_plan_problem problem;
+  assert_true(graph->op_count > MR_LONG_OPS);
+  plan_problem_init(&problem, graph);
+  problem.op_seconds = op_seconds;
+  problem.host_apart = true;
+  problem.host_bytes_per_second = 1e12;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    problem.link[l].bytes_per_second = 8 * PAGE / (2 * OP_SECONDS);
+  }
+  problem.budget_bytes[MR_TIER_DEVICE] = UINT64_MAX;
+  struct mr_program_plan *whole = plan_make_proven(&problem);
+  uint64_t footprint_bytes = whole->footprint_bytes;
+  mr_program_plan_destroy(whole);
+  const uint64_t host_bytes[] = {footprint_bytes / 16, UINT64_MAX, PAGE};
+  for (uint32_t i = 0; i <= MR_COUNT_OF(host_bytes); i++) {
+    uint64_t host = host_bytes[i % MR_COUNT_OF(host_bytes)];
+    problem.search_rounds = i < MR_COUNT_OF(host_bytes);
+    problem.budget_bytes[MR_TIER_DEVICE] = footprint_bytes / 3;
+    problem.budget_bytes[MR_TIER_HOST] = host;
+    problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+    struct mr_program_plan *plan = plan_make_proven(&problem);
+    assert_true(plan->fits);
+    assert_int_equal(plan->footprint_bytes, footprint_bytes);
+    assert_true((plan->instruction_count[MR_QUEUE_HOST] > 0) == (host > PAGE));
+    mr_program_plan_destroy(plan);
+  }
+  free(op_seconds);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(they_hide_behind_the_backward_pass),
       cmocka_unit_test(those_with_time_to_spare_are_the_hosts),
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
+      cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
