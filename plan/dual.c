@@ -13,8 +13,8 @@
  * its step and the width of its choices are, as parts of the price of a byte. One window gives as
  * high a bound as more do beside the windows of plan/windows.c; more than eight guide no better. */
 #define ROUNDS        300u
-#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 2 % lower */
-#define LONG_ROUNDS   200u
+#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
+#define LONG_ROUNDS   150u
 #define WINDOWS       1u
 #define GUIDE_ROUNDS  60u
 #define GUIDE_WINDOWS 8u
