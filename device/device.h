@@ -179,7 +179,7 @@ struct mr_device_ops {
   /* Bytes of the device's memory that anybody has now but this device itself: contexts, libraries,
    * other processes. */
   mr_status (*outside)(struct mr_device *device, uint64_t *bytes_out);
-  /* Whether a fault of the device has ended all work on it. Any thread that entered. */
+  /* Whether a fault of the device has ended all work on it. Any thread; it enters. */
   bool (*faulty)(struct mr_device *device);
   /* Waits for all streams; false where a fault of the device leaves unknown what still runs. */
   bool (*settle)(struct mr_device *device);

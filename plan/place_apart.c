@@ -77,7 +77,7 @@ static uint32_t *list_makers(const struct shares *s) {
   return makers;
 }
 
-/* The access of a tensor by an op that does. */
+/* The access to a tensor by an op that uses it. */
 static uint32_t access_by(const struct mr_liveness *liveness, mr_tensor_id t, mr_op_id op) {
   uint32_t low = liveness->first[t];
   uint32_t high = liveness->first[t + 1];

@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-/* Points that are tried before any between them, at most half of all, but as many as are tried side
- * by side. */
+/* Points that are tried before any between them: at most half of all, but no fewer than are tried
+ * side by side. */
 #define FAR_POINTS 6u
 
 /* Block b takes choice instead of the one before. */

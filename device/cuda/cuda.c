@@ -294,9 +294,15 @@ static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
   return MR_OK;
 }
 
+/* A thread that could not enter asks too: without a context every question fails. */
 static bool cuda_faulty(struct mr_device *device) {
-  mr_cu_result result = device->cuda.stream_query(device->access);
-  return result != MR_CU_SUCCESS && result != MR_CU_NOT_READY;
+  struct mr_cuda *cuda = &device->cuda;
+  mr_cu_result result = cuda->context_set(cuda->context);
+  mr_cuda_told(cuda, result, "cuCtxSetCurrent");
+  if (result == MR_CU_SUCCESS) {
+    result = cuda->stream_query(device->access);
+  }
+  return result != MR_CU_SUCCESS && result != MR_CU_NOT_READY && result != MR_CU_OUT_OF_MEMORY;
 }
 
 static bool cuda_settle(struct mr_device *device) {

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,11 +186,40 @@ static void more_than_there_is_is_refused(void **state) {
   assert_true(device_used_bytes() <= before);
 }
 
+struct question {
+  struct mr_device *device;
+  bool faulty;
+};
+
+static void *ask(void *argument) {
+  struct question *question = argument;
+  question->faulty = ops->faulty(question->device);
+  return NULL;
+}
+
+/* A thread that failed to enter is no sign of a fault. */
+static void any_thread_may_ask_for_faults(void **state) {
+  (void)state;
+  struct rig rig;
+  pthread_t thread;
+  rig_init(&rig);
+  struct question question = {.device = rig.device, .faulty = true};
+  assert_int_equal(pthread_create(&thread, NULL, ask, &question), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_false(question.faulty);
+  assert_false(ops->faulty(rig.device));
+  ops->destroy(rig.device);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_begins_as_zeros), cmocka_unit_test(ranges_share_pages),
-      cmocka_unit_test(streams_follow_marks),   cmocka_unit_test(memory_is_pinned_in_pieces),
-      cmocka_unit_test(memory_comes_back),      cmocka_unit_test(more_than_there_is_is_refused),
+      cmocka_unit_test(memory_begins_as_zeros),
+      cmocka_unit_test(ranges_share_pages),
+      cmocka_unit_test(streams_follow_marks),
+      cmocka_unit_test(memory_is_pinned_in_pieces),
+      cmocka_unit_test(memory_comes_back),
+      cmocka_unit_test(more_than_there_is_is_refused),
+      cmocka_unit_test(any_thread_may_ask_for_faults),
   };
   return device_found() ? cmocka_run_group_tests(tests, NULL, NULL) : DEVICE_NOT_FOUND;
 }
