@@ -294,11 +294,17 @@ static mr_status cuda_outside(struct mr_device *device, uint64_t *bytes_out) {
   return MR_OK;
 }
 
+/* Enters for a question whose failure is an answer. */
+static mr_cu_result enter_to_ask(struct mr_cuda *cuda) {
+  mr_cu_result result = cuda->context_set(cuda->context);
+  mr_cuda_told(cuda, result, "cuCtxSetCurrent");
+  return result;
+}
+
 /* A thread that could not enter asks too: without a context every question fails. */
 static bool cuda_faulty(struct mr_device *device) {
   struct mr_cuda *cuda = &device->cuda;
-  mr_cu_result result = cuda->context_set(cuda->context);
-  mr_cuda_told(cuda, result, "cuCtxSetCurrent");
+  mr_cu_result result = enter_to_ask(cuda);
   if (result == MR_CU_SUCCESS) {
     result = cuda->stream_query(device->access);
   }
@@ -310,8 +316,7 @@ static bool cuda_settle(struct mr_device *device) {
   if (device->hangs) {
     return false;
   }
-  mr_cu_result result = cuda->context_set(cuda->context);
-  mr_cuda_told(cuda, result, "cuCtxSetCurrent");
+  mr_cu_result result = enter_to_ask(cuda);
   if (result == MR_CU_SUCCESS) {
     result = cuda->context_synchronize();
     mr_cuda_told(cuda, result, "cuCtxSynchronize");
