@@ -63,7 +63,7 @@ static void open_ours(struct copies *copies) {
   struct ours *ours = &copies->ours;
   struct mr_device_caps caps;
   mr_device_cuda.query(&caps);
-  uint32_t count = (uint32_t)(copies->bytes / caps.page_bytes);
+  uint32_t count = (uint32_t)(copies->bytes / caps.map_bytes);
   uint32_t *pages = calloc(LANE_COUNT * (size_t)count, sizeof *pages);
   if (pages == NULL) expect(MR_NO_MEMORY);
   for (uint32_t i = 0; i < LANE_COUNT * count; i++) {
@@ -71,7 +71,7 @@ static void open_ours(struct copies *copies) {
   }
   const uint32_t *const range_pages[LANE_COUNT] = {pages, pages + count};
   const uint64_t range_bytes[LANE_COUNT] = {copies->bytes, copies->bytes};
-  const struct mr_device_config config = {.page_bytes = caps.page_bytes,
+  const struct mr_device_config config = {.page_bytes = caps.map_bytes,
                                           .page_count = LANE_COUNT * count,
                                           .range_bytes = range_bytes,
                                           .range_count = LANE_COUNT,

@@ -65,19 +65,18 @@ static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
   return MR_OK;
 }
 
-/* Gives up stays that go round the end of the step; colouring then needs what is in use. */
+/* Gives up stays that go round the end of the step; colouring then needs what is in use, but for
+ * halves of pages that find no other. */
 static mr_status make_line(struct mr_draft *draft, uint64_t page_limit,
                            struct mr_program_plan *plan, bool *fits_out) {
-  uint64_t pages = 0;
+  double first_seconds = 0;
   enum mr_draft_effort effort = draft->effort;
   draft->limit_pages = page_limit;
   draft->line_only = true;
   draft->effort = is_long(draft) && effort == MR_EFFORT_SEARCH ? MR_EFFORT_FIRST : effort;
-  mr_status status = attempt(draft, false, page_limit, plan, &pages);
+  mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
   draft->line_only = false;
   draft->effort = effort;
-  *fits_out = pages <= page_limit;
-  MR_ASSERT(status != MR_OK || *fits_out || pages == UINT64_MAX || draft->problem->contiguous);
   return status;
 }
 
@@ -134,6 +133,18 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
   return status;
 }
 
+/* What may fit where this much does not: without search, and where stays have halves of pages, as
+ * short as they can be. False: nothing. */
+static bool less_effort(struct mr_draft *draft) {
+  if (draft->effort == MR_EFFORT_SEARCH) {
+    draft->effort = MR_EFFORT_FIRST;
+    return true;
+  }
+  bool shorter = draft->effort == MR_EFFORT_FIRST && draft->problem->half_pages;
+  draft->effort = shorter ? MR_EFFORT_FIT : draft->effort;
+  return shorter;
+}
+
 mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
                         struct mr_program_plan *plan, bool *fits_out) {
   uint64_t page_limit = draft->limit_pages;
@@ -145,8 +156,7 @@ mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
   draft->unfilled = &unfilled;
   draft->effort = effort;
   status = make_within(draft, page_limit, plan, fits_out);
-  if (status == MR_OK && !*fits_out && effort == MR_EFFORT_SEARCH) {
-    draft->effort = MR_EFFORT_FIRST;
+  while (status == MR_OK && !*fits_out && less_effort(draft)) {
     status = make_within(draft, page_limit, plan, fits_out);
   }
   draft->limit_pages = page_limit;

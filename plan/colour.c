@@ -6,6 +6,12 @@
  * ends soon takes those first (best fit by the time at which a page is wanted again). Among equals,
  * long runs of neighbours are preferred, since a run is mapped at once.
  *
+ * Halves. A device that maps pages of twice the size at once maps a stay of an odd count so that
+ * the page it has a half of comes last, where that is the lower one, or first, where it is the
+ * upper one; so two stays can share it. Whole pages are coloured as above, and halves of pages that
+ * were split go to stays that end before they are wanted; where both are free the page is whole
+ * again.
+ *
  * Where the line begins is free: the circle may be cut before any op, and what goes round is what
  * lives there. What an update changed leaves at many times in the forward pass, so the end of the
  * step is a bad place; a few cuts are tried until one needs no more than there is.
@@ -30,9 +36,17 @@ struct run {
   uint32_t wanted_at;
 };
 
+/* A half that is free, of a page that is split: the lower one of page p is 2 p, the upper 2 p + 1.
+ */
+struct half {
+  uint32_t number;
+  uint32_t wanted_at;
+};
+
 struct colouring {
   const struct mr_colour_item *items;
-  uint32_t *pages;
+  bool halves;     /* items have so many halves, else pages */
+  uint32_t *pages; /* of each item: whole pages, then the half where the count is odd */
   uint32_t op_count;
   uint32_t *wanted_at; /* of each page */
   uint32_t wanted_capacity;
@@ -41,9 +55,23 @@ struct colouring {
   uint32_t run_capacity;
   uint32_t page_count;
   uint64_t most_pages; /* a colouring that needs more is given up */
-  uint32_t *by_first;  /* line items by first op */
-  uint32_t *by_last;   /* all items by the op after which their pages are free */
+  struct half *free_halves;
+  uint32_t half_count;
+  uint32_t half_capacity;
+  uint32_t *half_wanted; /* of each half of a page that is split: its wanted_at */
+  uint32_t half_wanted_capacity;
+  uint32_t *by_first; /* line items by first op */
+  uint32_t *by_last;  /* all items by the op after which their pages are free */
 };
+
+/* Whole pages of an item. */
+static uint32_t whole_pages(const struct colouring *c, const struct mr_colour_item *item) {
+  return c->halves ? item->page_count / 2 : item->page_count;
+}
+
+static bool has_half(const struct colouring *c, const struct mr_colour_item *item) {
+  return c->halves && item->page_count % 2 != 0;
+}
 
 static mr_status add_pages(struct colouring *c, uint32_t *numbers, uint32_t count,
                            uint32_t wanted_at) {
@@ -160,6 +188,90 @@ static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t c
   return best;
 }
 
+static mr_status push_half(struct colouring *c, uint32_t number, uint32_t wanted_at) {
+  mr_status status = mr_array_reserve((void **)&c->free_halves, &c->half_capacity,
+                                      c->half_count + 1ull, sizeof *c->free_halves);
+  if (status == MR_OK) {
+    c->free_halves[c->half_count++] = (struct half){number, wanted_at};
+  }
+  return status;
+}
+
+/* Splits a page that nobody has: the lower half is the caller's, the upper one is free. */
+static mr_status split_page(struct colouring *c, uint32_t page, uint32_t wanted_at) {
+  mr_status status = mr_array_reserve((void **)&c->half_wanted, &c->half_wanted_capacity,
+                                      2 * (uint64_t)c->page_count, sizeof *c->half_wanted);
+  if (status != MR_OK) {
+    return status;
+  }
+  c->half_wanted[2 * page] = wanted_at;
+  c->half_wanted[2 * page + 1] = wanted_at;
+  return push_half(c, 2 * page + 1, wanted_at);
+}
+
+/* Of the free halves that nobody wants up to the end of last_op the one that is wanted first;
+ * half_count: there is none. */
+static uint32_t best_half(const struct colouring *c, uint32_t last_op) {
+  uint32_t best = c->half_count;
+  for (uint32_t i = 0; i < c->half_count; i++) {
+    const struct half *half = &c->free_halves[i];
+    const struct half *than = best < c->half_count ? &c->free_halves[best] : NULL;
+    bool better = than == NULL || half->wanted_at < than->wanted_at ||
+                  (half->wanted_at == than->wanted_at && half->number < than->number);
+    best = half->wanted_at > last_op && better ? i : best;
+  }
+  return best;
+}
+
+/* A half for a stay to the end of last_op. */
+static mr_status take_half(struct colouring *c, uint32_t last_op, uint32_t *number_out) {
+  uint32_t i = best_half(c, last_op);
+  if (i < c->half_count) {
+    *number_out = c->free_halves[i].number;
+    c->free_halves[i] = c->free_halves[--c->half_count];
+    return MR_OK;
+  }
+  uint32_t at = best_run(c, last_op, 1);
+  uint32_t page = c->page_count;
+  uint32_t wanted_at = c->op_count;
+  mr_status status = MR_OK;
+  if (at < c->run_count) {
+    page = c->runs[at].page;
+    wanted_at = c->runs[at].wanted_at;
+    status = cut_run(c, at, page, 1);
+  } else {
+    status = add_pages(c, &page, 1, wanted_at);
+  }
+  *number_out = 2 * page;
+  return status == MR_OK ? split_page(c, page, wanted_at) : status;
+}
+
+/* Gives back a half; a page whose halves are both free is whole again. */
+static mr_status free_half(struct colouring *c, uint32_t number) {
+  uint32_t wanted_at = c->half_wanted[number];
+  uint32_t i = 0;
+  while (i < c->half_count && c->free_halves[i].number != (number ^ 1u)) {
+    i++;
+  }
+  if (i == c->half_count) {
+    return push_half(c, number, wanted_at);
+  }
+  uint32_t other = c->free_halves[i].wanted_at;
+  uint32_t page = number / 2;
+  c->free_halves[i] = c->free_halves[--c->half_count];
+  c->wanted_at[page] = other < wanted_at ? other : wanted_at;
+  return free_run(c, (struct run){page, 1, c->wanted_at[page]});
+}
+
+/* A half that a stay has from before the line begins and again from op wanted_at on. */
+static mr_status own_half(struct colouring *c, uint32_t wanted_at, uint32_t *number_out) {
+  mr_status status = take_half(c, c->op_count - 1, number_out);
+  if (status == MR_OK) {
+    c->half_wanted[*number_out] = wanted_at;
+  }
+  return status;
+}
+
 /* The first op of an item on the line; wrapping items are there from the start. */
 static bool on_line(const struct colouring *c, const struct mr_colour_item *item) {
   return !item->always && item->last_op < c->op_count;
@@ -167,7 +279,7 @@ static bool on_line(const struct colouring *c, const struct mr_colour_item *item
 
 /* True where the item that this one is like has its pages. */
 static bool has_wish(const struct colouring *c, const struct mr_colour_item *item) {
-  if (item->like == UINT32_MAX) {
+  if (item->like == UINT32_MAX || c->halves) {
     return false;
   }
   const struct mr_colour_item *like = &c->items[item->like];
@@ -247,12 +359,13 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
     return status;
   }
   uint32_t *numbers = &c->pages[item->first_page];
+  uint32_t wanted = whole_pages(c, item);
   uint32_t have = 0;
-  while (have < item->page_count) {
-    uint32_t at = best_run(c, item->last_op, item->page_count - have);
+  while (have < wanted) {
+    uint32_t at = best_run(c, item->last_op, wanted - have);
     if (at == c->run_count) break;
     uint32_t page = c->runs[at].page;
-    uint32_t count = (uint32_t)mr_min_u64(c->runs[at].count, item->page_count - have);
+    uint32_t count = (uint32_t)mr_min_u64(c->runs[at].count, wanted - have);
     add_run(numbers, have, page, count);
     have += count;
     status = cut_run(c, at, page, count);
@@ -260,7 +373,9 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
       return status;
     }
   }
-  return add_pages(c, &numbers[have], item->page_count - have, c->op_count);
+  status = add_pages(c, &numbers[have], wanted - have, c->op_count);
+  return status == MR_OK && has_half(c, item) ? take_half(c, item->last_op, &numbers[wanted])
+                                              : status;
 }
 
 /* Sorts items with a line part by first op, and all that free pages in the step by last op. */
@@ -297,14 +412,26 @@ static mr_status colour_wrapping(struct colouring *c, uint32_t item_count) {
   for (uint32_t i = 0; i < item_count; i++) {
     bool wraps = !items[i].always && items[i].last_op >= c->op_count;
     if (items[i].always || wraps) {
-      mr_status status = add_pages(c, &c->pages[items[i].first_page], items[i].page_count,
-                                   wraps ? items[i].first_op : c->op_count);
+      uint32_t *numbers = &c->pages[items[i].first_page];
+      uint32_t count = whole_pages(c, &items[i]);
+      uint32_t wanted_at = wraps ? items[i].first_op : c->op_count;
+      mr_status status = add_pages(c, numbers, count, wanted_at);
+      if (status == MR_OK && has_half(c, &items[i])) {
+        status = own_half(c, wanted_at, &numbers[count]);
+      }
       if (status != MR_OK) {
         return status;
       }
     }
   }
   return MR_OK;
+}
+
+static mr_status free_item(struct colouring *c, const struct mr_colour_item *item) {
+  const uint32_t *numbers = &c->pages[item->first_page];
+  uint32_t count = whole_pages(c, item);
+  mr_status status = free_pages(c, numbers, count);
+  return status == MR_OK && has_half(c, item) ? free_half(c, numbers[count]) : status;
 }
 
 static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
@@ -316,8 +443,7 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
       const struct mr_colour_item *item = &c->items[c->by_last[freed]];
       bool again =
           item->last_op >= c->op_count && item->last_op % c->op_count + 1 == item->first_op;
-      mr_status status =
-          again ? MR_OK : free_pages(c, &c->pages[item->first_page], item->page_count);
+      mr_status status = again ? MR_OK : free_item(c, item);
       if (status != MR_OK) {
         return status;
       }
@@ -353,7 +479,25 @@ static mr_status colour_cut(struct colouring *c, uint32_t item_count) {
   free(c->by_last);
   free(c->wanted_at);
   free(c->runs);
+  free(c->free_halves);
+  free(c->half_wanted);
   return status;
+}
+
+/* From whole pages and a half to halves, in the order of their bytes. */
+static void list_halves(const struct mr_colour_item *item, uint32_t *numbers) {
+  uint32_t whole = item->page_count / 2;
+  bool odd = item->page_count % 2 != 0;
+  uint32_t half = odd ? numbers[whole] : 0;
+  uint32_t shift = odd && half % 2 != 0 ? 1 : 0;
+  for (uint32_t i = whole; i-- > 0;) {
+    uint32_t page = numbers[i];
+    numbers[2 * i + shift] = 2 * page;
+    numbers[2 * i + shift + 1] = 2 * page + 1;
+  }
+  if (odd) {
+    numbers[shift == 1 ? 0 : 2 * whole] = half;
+  }
 }
 
 /* The most pages in use at once: no colouring needs fewer. */
@@ -387,7 +531,9 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
 }
 
 mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
-                    uint64_t page_limit, uint32_t *pages, uint64_t *page_count_out) {
+                    uint64_t page_limit, bool halves, uint32_t *pages, uint64_t *page_count_out) {
+  const uint32_t parts = halves ? 2 : 1; /* of what is coloured */
+  uint64_t limit = page_limit / parts;
   uint64_t peak = 0;
   uint64_t best = UINT64_MAX;
   uint64_t last = UINT64_MAX;
@@ -397,12 +543,16 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   mr_status status = turned == NULL ? MR_NO_MEMORY : MR_OK;
   if (status == MR_OK) {
     status = measure_peak(items, item_count, op_count, &peak);
+    peak = mr_div_up(peak, parts);
   }
-  for (uint32_t i = 0; i < cuts && status == MR_OK && best > mr_max_u64(peak, page_limit); i++) {
+  for (uint32_t i = 0; i < cuts && status == MR_OK && best > mr_max_u64(peak, limit); i++) {
     uint32_t sixteenth = i * CUT_STRIDE % CUTS;
     uint32_t cut = (uint32_t)((uint64_t)op_count * sixteenth / CUTS);
-    struct colouring c = {
-        .items = turned, .pages = pages, .op_count = op_count, .most_pages = best};
+    struct colouring c = {.items = turned,
+                          .halves = halves,
+                          .pages = pages,
+                          .op_count = op_count,
+                          .most_pages = best};
     turn_items(items, item_count, op_count, cut, turned);
     status = colour_cut(&c, item_count);
     last = c.page_count;
@@ -412,14 +562,20 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
     }
   }
   if (status == MR_OK && last > best) {
-    struct colouring c = {
-        .items = turned, .pages = pages, .op_count = op_count, .most_pages = best};
+    struct colouring c = {.items = turned,
+                          .halves = halves,
+                          .pages = pages,
+                          .op_count = op_count,
+                          .most_pages = best};
     turn_items(items, item_count, op_count, best_cut, turned);
     status = colour_cut(&c, item_count);
   }
   free(turned);
   if (status == MR_OK) {
-    *page_count_out = best;
+    *page_count_out = parts * best;
+  }
+  for (uint32_t i = 0; i < item_count && status == MR_OK && halves; i++) {
+    list_halves(&items[i], &pages[items[i].first_page]);
   }
   return status;
 }

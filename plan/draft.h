@@ -249,6 +249,9 @@ void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_o
 /* Makes every hole as wide as it can be. */
 void mr_draft_widen(struct mr_draft *draft);
 
+/* What the device maps at once: a page, or two halves of one. */
+uint64_t mr_draft_map_bytes(const struct mr_draft *draft);
+
 /* True where `pages` more fit at every op of [from, to), unrolled. */
 bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to, uint64_t pages);
 
@@ -342,7 +345,9 @@ MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out
  * stay goes round the end and keeps its pages. Page numbers of item i go to
  * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
  * free pages that are free long enough. While that needs more than page_limit, the circle is cut
- * elsewhere, a few times; the best is kept. MR_NO_MEMORY.
+ * elsewhere, a few times; the best is kept. `halves`: two pages that lie side by side, an even one
+ * and the next, are whole; an item has whole ones and at most one half, a lower one behind them or
+ * an upper one before; the count is even. MR_NO_MEMORY.
  */
 struct mr_colour_item {
   uint32_t first_op;
@@ -353,8 +358,8 @@ struct mr_colour_item {
   uint32_t like; /* an item with a smaller index whose pages it would like; UINT32_MAX: none */
 };
 MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
-                                    uint32_t op_count, uint64_t page_limit, uint32_t *pages,
-                                    uint64_t *page_count_out);
+                                    uint32_t op_count, uint64_t page_limit, bool halves,
+                                    uint32_t *pages, uint64_t *page_count_out);
 
 /*
  * The same with neighbouring pages for each item, in ascending order, at best within page_limit.

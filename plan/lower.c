@@ -221,8 +221,8 @@ static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint6
     return mr_colour_contiguous(l->items, plan->instance_count, l->draft->op_count, page_limit,
                                 plan->pages, pages_out);
   }
-  return mr_colour(l->items, plan->instance_count, l->draft->op_count, page_limit, plan->pages,
-                   pages_out);
+  return mr_colour(l->items, plan->instance_count, l->draft->op_count, page_limit,
+                   l->draft->problem->half_pages, plan->pages, pages_out);
 }
 
 static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
@@ -276,7 +276,7 @@ static mr_status colour_host(struct mr_lowering *l) {
     plan->slots[i].page_count = items[i].page_count;
   }
   uint64_t pages = 0;
-  status = mr_colour(items, plan->slot_count, l->draft->op_count, l->draft->host_limit_pages,
+  status = mr_colour(items, plan->slot_count, l->draft->op_count, l->draft->host_limit_pages, false,
                      plan->host_pages, &pages);
   plan->host_page_count = (uint32_t)pages;
 

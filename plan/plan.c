@@ -136,8 +136,10 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
     if (status != MR_OK) {
       return status;
     }
-    maker->footprint_bytes[choice] = draft->small_bytes + mr_draft_peak(draft) * page_bytes;
-    maker->least_bytes[choice] = draft->small_bytes + least * page_bytes;
+    uint64_t whole = mr_draft_peak(draft) * page_bytes;
+    uint64_t map_bytes = mr_draft_map_bytes(draft);
+    maker->footprint_bytes[choice] = draft->small_bytes + mr_round_up(whole, map_bytes);
+    maker->least_bytes[choice] = draft->small_bytes + mr_round_up(least * page_bytes, map_bytes);
   }
   *draft_out = draft;
   return MR_OK;

@@ -151,8 +151,11 @@ struct mr_plan_problem {
   uint64_t
       budget_bytes[MR_TIER_COUNT]; /* 0 for a tier that may not be used; UINT64_MAX: no limit */
   uint64_t page_bytes;             /* 0: chosen from the budget and the tensors, 4 KiB to 2 MiB */
-  uint64_t extent_unit_bytes;      /* room on NVMe is taken in these units */
-  bool huge_pages; /* pages of 2 MiB make ops and moves faster: they may waste more */
+  /* Pages are halves of what the device maps at once: a stay has whole ones and at most one half,
+   * the lower one at its end or the upper one at its start. */
+  bool half_pages;
+  uint64_t extent_unit_bytes; /* room on NVMe is taken in these units */
+  bool huge_pages;            /* pages of 2 MiB make ops and moves faster: they may waste more */
   /* The bound is to hold for every program that recompute makes of this one too. */
   bool bound_any_recompute;
   /* The pages of every stay are neighbours, ascending: for a device that cannot map pages where it

@@ -77,18 +77,17 @@ static bool append_list(const json_t *list, uint32_t *numbers, uint32_t *count) 
   return true;
 }
 
-/* One more than the largest page. A plan names every page of its arena, so that no page can be
- * further up than there are names; false where one is. */
-static bool count_pages(const uint32_t *pages, uint32_t entry_count, uint32_t *page_count_out) {
-  uint32_t count = 0;
+/* One more than the largest page, with all parts of what is mapped at once. A plan names a part at
+ * least of everything in its arena, so that no page can be further up than there are names for;
+ * false where one is. */
+static bool count_pages(const uint32_t *pages, uint32_t entry_count, uint32_t parts,
+                        uint32_t *page_count_out) {
+  uint64_t count = 0;
   for (uint32_t i = 0; i < entry_count; i++) {
-    if (pages[i] >= entry_count) {
-      return false;
-    }
-    count = pages[i] >= count ? pages[i] + 1 : count;
+    count = mr_max_u64(count, mr_round_up(pages[i] + 1ull, parts));
   }
-  *page_count_out = count;
-  return true;
+  *page_count_out = (uint32_t)count;
+  return count <= (uint64_t)parts * entry_count && count <= UINT32_MAX;
 }
 
 static bool read_instance(struct loader *l, const json_t *row, struct mr_instance *stay) {
@@ -139,8 +138,9 @@ static mr_status read_instances(struct loader *l) {
     plan->small_bytes = stay->small ? mr_max_u64(plan->small_bytes, end) : plan->small_bytes;
     plan->instance_count++;
   }
-  plan->small_bytes = mr_round_up(plan->small_bytes, plan->page_bytes);
-  if (!count_pages(plan->pages, plan->page_entry_count, &plan->device_page_count)) {
+  uint32_t parts = l->problem->half_pages ? 2 : 1; /* of what is mapped at once */
+  plan->small_bytes = mr_round_up(plan->small_bytes, parts * plan->page_bytes);
+  if (!count_pages(plan->pages, plan->page_entry_count, parts, &plan->device_page_count)) {
     return mr_plan_text_refuse(l->file, "instances: a page beyond the %u that are named",
                                plan->page_entry_count);
   }
@@ -182,7 +182,7 @@ static mr_status read_slots(struct loader *l) {
     }
     plan->slot_count++;
   }
-  if (!count_pages(plan->host_pages, plan->host_page_entry_count, &plan->host_page_count)) {
+  if (!count_pages(plan->host_pages, plan->host_page_entry_count, 1, &plan->host_page_count)) {
     return mr_plan_text_refuse(l->file, "slots: a page beyond the %u that are named",
                                plan->host_page_entry_count);
   }

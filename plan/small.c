@@ -72,7 +72,7 @@ mr_status mr_draft_pack_small(struct mr_draft *draft) {
   for (uint32_t i = 0; i < items.count; i++) {
     draft->small_offsets[items.places[i]] = base + offsets[i];
   }
-  draft->small_bytes = mr_round_up(base + result.peak_bytes, draft->page_bytes);
+  draft->small_bytes = mr_round_up(base + result.peak_bytes, mr_draft_map_bytes(draft));
 
 done:
   free(items.buffers);

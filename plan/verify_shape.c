@@ -80,10 +80,16 @@ mr_status mr_verify_frame(const struct mr_verifier *v) {
         (unsigned long long)page_bytes, (unsigned long long)v->problem->page_bytes);
   }
   uint64_t device = (uint64_t)plan->device_page_count * page_bytes;
-  if (plan->small_bytes % page_bytes != 0 || !mr_add_u64(device, plan->small_bytes, &device)) {
+  uint32_t parts = v->problem->half_pages ? 2 : 1; /* of what the device maps at once */
+  if (plan->small_bytes % (parts * page_bytes) != 0 ||
+      !mr_add_u64(device, plan->small_bytes, &device)) {
     return mr_verify_plan_fault(
-        "a small arena of %llu bytes is no multiple of a page of %llu bytes",
-        (unsigned long long)plan->small_bytes, (unsigned long long)page_bytes);
+        "a small arena of %llu bytes is no multiple of %u pages of %llu bytes",
+        (unsigned long long)plan->small_bytes, parts, (unsigned long long)page_bytes);
+  }
+  if (plan->device_page_count % parts != 0) {
+    return mr_verify_plan_fault("%u pages that are halves; an even number is wanted",
+                                plan->device_page_count);
   }
   const uint64_t need[MR_TIER_COUNT] = {device, (uint64_t)plan->host_page_count * page_bytes,
                                         plan->nvme_bytes};
@@ -159,6 +165,26 @@ static mr_status check_host_instance(const struct mr_verifier *v, uint32_t numbe
   return MR_OK;
 }
 
+/* Halves of pages: the other half of one is the neighbour on the side where it lies, unless the
+ * first is an upper half or the last a lower one. */
+static mr_status check_halves(const struct mr_verifier *v, uint32_t number) {
+  const struct mr_instance *instance = &v->plan->instances[number];
+  const uint32_t *pages = &v->plan->pages[instance->first_page];
+  uint32_t count = instance->page_count;
+  for (uint32_t k = 0; k < count; k++) {
+    bool upper = pages[k] % 2 != 0;
+    bool alone = upper ? k == 0 : k + 1 == count;
+    bool beside = upper ? k > 0 && pages[k - 1] == pages[k] - 1
+                        : k + 1 < count && pages[k + 1] == pages[k] + 1;
+    if (!alone && !beside) {
+      return mr_verify_plan_fault(
+          "instance %u of %s: half %u of a page, the %uth of %u, without the other", number,
+          mr_verify_tensor_name(v, instance->tensor), pages[k], k + 1, count);
+    }
+  }
+  return MR_OK;
+}
+
 static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_instance *instance = &plan->instances[number];
@@ -184,16 +210,17 @@ static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
     return check_host_instance(v, number);
   }
   if (!instance->small) {
-    return check_page_list(v, &(struct page_list){
-                                  .what = "instance",
-                                  .number = number,
-                                  .pages = plan->pages,
-                                  .entry_count = plan->page_entry_count,
-                                  .first = instance->first_page,
-                                  .count = instance->page_count,
-                                  .limit = plan->device_page_count,
-                                  .bytes = bytes,
-                              });
+    mr_status status = check_page_list(v, &(struct page_list){
+                                              .what = "instance",
+                                              .number = number,
+                                              .pages = plan->pages,
+                                              .entry_count = plan->page_entry_count,
+                                              .first = instance->first_page,
+                                              .count = instance->page_count,
+                                              .limit = plan->device_page_count,
+                                              .bytes = bytes,
+                                          });
+    return status == MR_OK && v->problem->half_pages ? check_halves(v, number) : status;
   }
   if (instance->page_count != 0 || instance->small_offset % OPERAND_ALIGNMENT != 0 ||
       instance->small_offset > plan->small_bytes ||

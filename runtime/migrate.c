@@ -159,22 +159,112 @@ static bool has_room_for_both(const struct mr_run *run, const struct mr_program_
   return run->layout->nvme_bytes + layout->nvme_bytes <= settings->budget_bytes[MR_TIER_NVME];
 }
 
-/* Whether what lasts on the device and the small arenas of both plans are within its budget. Of the
- * cpu device it is a part of what libraries and the heap are left. */
-static bool has_room_for_small(const struct mr_run *run, const struct mr_program_plan *layout) {
-  uint64_t bytes = run->layout->small_bytes + layout->small_bytes;
-  for (uint32_t t = 0; t < run->graph->tensor_count; t++) {
-    const struct mr_home *home = &run->layout->homes[t];
-    if (lasts(run->graph, t) && home->tier == MR_TIER_DEVICE && !homeless(home)) {
-      bytes += run->layout->instances[home->instance].page_count * run->layout->page_bytes;
+enum turn { TURN_TO_NVME, TURN_IN_MEMORY, TURN_FROM_NVME, TURN_COUNT };
+
+static enum turn turn_of(const struct mr_home *from, const struct mr_home *to) {
+  if (to->tier == MR_TIER_NVME) {
+    return TURN_TO_NVME;
+  }
+  return from->tier == MR_TIER_NVME ? TURN_FROM_NVME : TURN_IN_MEMORY;
+}
+
+/* Device memory while bytes go over: parts in use of what one plan's device maps at once, and
+ * whether the other's has it. */
+struct crossing {
+  const struct mr_program_plan *from, *to;
+  uint32_t parts;        /* pages of what is mapped at once */
+  uint8_t *used;         /* of the first plan's: parts that hold what lasts */
+  bool *taken;           /* of the next plan's */
+  uint64_t mapped, most; /* of both, now and at most */
+};
+
+/* The pages [first, end) of the home on the device of the plan that bytes leave are given back. */
+static void leave(struct crossing *c, const struct mr_home *home, uint64_t first, uint64_t end) {
+  const struct mr_instance *stay = &c->from->instances[home->instance];
+  for (uint64_t i = first; i < end && i < stay->page_count; i++) {
+    uint32_t mapped = c->from->pages[stay->first_page + i] / c->parts;
+    c->mapped -= --c->used[mapped] == 0;
+  }
+}
+
+/* Those of the plan that bytes go to are taken. */
+static void arrive(struct crossing *c, const struct mr_home *home, uint64_t first, uint64_t end) {
+  const struct mr_instance *stay = &c->to->instances[home->instance];
+  for (uint64_t i = first; i < end && i < stay->page_count; i++) {
+    uint32_t mapped = c->to->pages[stay->first_page + i] / c->parts;
+    c->mapped += !c->taken[mapped];
+    c->taken[mapped] = true;
+  }
+  c->most = mr_max_u64(c->most, c->mapped);
+}
+
+static bool is_paged(const struct mr_program_plan *layout, const struct mr_home *home) {
+  return home->tier == MR_TIER_DEVICE && !homeless(home) &&
+         !layout->instances[home->instance].small;
+}
+
+/* Goes through move_tensor() in pages of the device. */
+static void cross(struct crossing *c, mr_tensor_id tensor) {
+  const struct mr_home *before = &c->from->homes[tensor];
+  const struct mr_home *after = &c->to->homes[tensor];
+  uint64_t bytes = c->from->program->tensors[tensor].bytes;
+  for (uint64_t at = 0; at < bytes; at += PIECE_BYTES) {
+    uint64_t end = mr_min_u64(at + PIECE_BYTES, bytes);
+    if (is_paged(c->from, before)) {
+      leave(c, before, at / c->from->page_bytes, mr_div_up(end, c->from->page_bytes));
+    }
+    if (is_paged(c->to, after)) {
+      arrive(c, after, at / c->to->page_bytes, mr_div_up(end, c->to->page_bytes));
     }
   }
-  return run->device_ops->streams == NULL ||
-         bytes <= run->plan->settings.budget_bytes[MR_TIER_DEVICE];
+}
+
+/* The most of the device that is mapped while bytes go over, but for the small arenas. */
+static uint64_t crossing_bytes(const struct mr_run *run, struct crossing *c) {
+  uint32_t tensors = run->graph->tensor_count;
+  for (uint32_t t = 0; t < tensors; t++) {
+    const struct mr_home *home = &c->from->homes[t];
+    if (!lasts(run->graph, t) || !is_paged(c->from, home)) continue;
+    const struct mr_instance *stay = &c->from->instances[home->instance];
+    for (uint32_t i = 0; i < stay->page_count; i++) {
+      c->mapped += c->used[c->from->pages[stay->first_page + i] / c->parts]++ == 0;
+    }
+  }
+  c->most = c->mapped;
+  for (uint32_t turn = 0; turn < TURN_COUNT; turn++) {
+    for (uint32_t t = 0; t < tensors; t++) {
+      bool moves = lasts(run->graph, t) && turn_of(&c->from->homes[t], &c->to->homes[t]) == turn;
+      if (moves) {
+        cross(c, t);
+      }
+    }
+  }
+  return c->most * c->parts * c->to->page_bytes;
+}
+
+/* Whether the device has room for what both plans have of it while bytes go over. Of the cpu device
+ * the small arenas are a part of what libraries and the heap are left. False without memory to
+ * tell.
+ */
+static bool has_room_on_device(const struct mr_run *run, const struct mr_program_plan *layout) {
+  if (run->device_ops->streams == NULL) {
+    return true;
+  }
+  struct crossing c = {
+      .from = run->layout, .to = layout, .parts = run->plan->problem.half_pages ? 2 : 1};
+  c.used = mr_allocate(c.from->device_page_count, sizeof *c.used);
+  c.taken = mr_allocate(c.to->device_page_count, sizeof *c.taken);
+  uint64_t bytes = UINT64_MAX;
+  if (c.used != NULL && c.taken != NULL) {
+    bytes = c.from->small_bytes + c.to->small_bytes + crossing_bytes(run, &c);
+  }
+  free(c.used);
+  free(c.taken);
+  return bytes <= run->plan->settings.budget_bytes[MR_TIER_DEVICE];
 }
 
 bool mr_tiers_can_migrate(const struct mr_run *run, const struct mr_program_plan *layout) {
-  return layout->fits && has_room_for_small(run, layout) &&
+  return layout->fits && has_room_on_device(run, layout) &&
          layout->small_bytes <= MAX_SMALL_BYTES &&
          (layout->extent_count == 0 || mr_tiers_share_store(run, layout) ||
           has_room_for_both(run, layout));
@@ -216,15 +306,6 @@ static void give_store(struct migration *migration) {
     }
   }
   from->store = NULL;
-}
-
-enum turn { TURN_TO_NVME, TURN_IN_MEMORY, TURN_FROM_NVME, TURN_COUNT };
-
-static enum turn turn_of(const struct mr_home *from, const struct mr_home *to) {
-  if (to->tier == MR_TIER_NVME) {
-    return TURN_TO_NVME;
-  }
-  return from->tier == MR_TIER_NVME ? TURN_FROM_NVME : TURN_IN_MEMORY;
 }
 
 static mr_status move_all(struct migration *migration) {

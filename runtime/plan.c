@@ -17,12 +17,21 @@ static void take_links(struct mr_plan_problem *problem, const struct mr_machine 
   problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
 }
 
+void mr_planning_query(const struct mr_settings *settings, struct mr_device_caps *caps_out) {
+  bool is_here = settings->machine == NULL;
+  (is_here ? settings->device : mr_device_find(MR_BACKEND_CUDA))->query(caps_out);
+}
+
 void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates *nvme) {
   struct mr_plan_problem *problem = &plan->problem;
   *problem = (struct mr_plan_problem){.extent_unit_bytes = MR_STORE_CHUNK_BYTES,
                                       .policy = plan->settings.policy};
   plan->nvme = *nvme;
   memcpy(problem->budget_bytes, plan->settings.budget_bytes, sizeof problem->budget_bytes);
+  struct mr_device_caps caps;
+  mr_planning_query(&plan->settings, &caps);
+  problem->half_pages = caps.map_bytes > 0;
+  problem->page_bytes = caps.map_bytes / 2;
   if (plan->settings.machine != NULL) {
     take_links(problem, plan->settings.machine);
     return;
@@ -36,8 +45,6 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->link[MR_LINK_NVME_WRITE] =
       (struct mr_link_rate){nvme->write_bytes_per_second, nvme->latency_seconds};
   problem->nvme_mixed_bytes_per_second = nvme->mixed_bytes_per_second;
-  struct mr_device_caps caps;
-  plan->settings.device->query(&caps);
   problem->huge_pages = caps.huge_pages;
   problem->host_apart = plan->settings.device->streams != NULL;
   problem->nvme_staged = problem->host_apart; /* through the rings of runtime/ring.c */

@@ -350,13 +350,12 @@ static void keep_best(struct search *search) {
   *best = (struct mr_candidate){0};
 }
 
-/* What this device can map; nobody knows that of a machine that is not here. */
+/* What the device can map; how many pages one that is not here can, nobody knows. */
 static void take_pages(struct mr_finalists *finalists) {
-  const struct mr_settings *settings = &finalists->plan->settings;
   struct mr_device_caps caps;
-  settings->device->query(&caps);
-  finalists->max_page_count = settings->machine != NULL ? UINT64_MAX : caps.max_page_count;
-  finalists->page_bytes = caps.page_bytes;
+  mr_planning_query(&finalists->plan->settings, &caps);
+  finalists->max_page_count = caps.max_page_count;
+  finalists->page_bytes = caps.map_bytes / 2;
 }
 
 /* Whether the host's memory has room for what the device's has none for. */

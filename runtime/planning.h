@@ -23,6 +23,9 @@ void mr_planning_clear(struct mr_plan *plan);
 MR_CHECK_RESULT mr_status mr_planning_search_like(struct mr_plan *plan,
                                                   const struct mr_graph *program);
 
+/* What the device of the settings can do: that of a machine that is not here is an accelerator. */
+void mr_planning_query(const struct mr_settings *settings, struct mr_device_caps *caps_out);
+
 /* The steps of planning that a plan from a file takes too: the problem from settings and rates;
  * what each op of a program should take, for the caller to free (MR_NO_MEMORY); what is run again.
  */

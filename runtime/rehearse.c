@@ -218,14 +218,14 @@ mr_status mr_rehearse(const struct mr_graph *graph, const struct mr_settings *se
     }
   }
   uint64_t free_bytes = settings->accelerator.free_bytes;
-  if (status == MR_OK && mr_round_up(rehearsal.bytes, caps.page_bytes) > free_bytes) {
+  if (status == MR_OK && mr_round_up(rehearsal.bytes, caps.map_bytes) > free_bytes) {
     mr_log(MR_LOG_WARN,
            "device %s: %s are free, and the largest op needs %s: what libraries will take is not "
            "known and not counted",
            settings->device->name, mr_size_format(free_bytes, &text[0]),
            mr_size_format(rehearsal.bytes, &text[1]));
   } else if (status == MR_OK && rehearsal.op_count > 0) {
-    status = rehearse(&rehearsal, caps.page_bytes, mr_settings_watch_seconds(settings));
+    status = rehearse(&rehearsal, caps.map_bytes, mr_settings_watch_seconds(settings));
     mr_log(MR_LOG_DEBUG, "device %s: %u of %u ops were rehearsed, in %s", settings->device->name,
            rehearsal.op_count, graph->op_count, mr_size_format(rehearsal.bytes, &text[0]));
   }

@@ -17,6 +17,7 @@ memrun_test(unit/plan_forced LABEL unit COMMAND test_unit_plan_random forced_pla
 memrun_test(unit/plan_more LABEL unit TIMEOUT 600
   COMMAND test_unit_plan_random more_never_harms)
 memrun_unit_test(plan_contiguous unit/plan_programs.c)
+memrun_unit_test(plan_halves unit/plan_programs.c)
 memrun_unit_test(plan_faults unit/plan_programs.c)
 memrun_failing_memory(plan_faults)
 memrun_unit_test(plan_vectors unit/plan_programs.c)

@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "device/cuda/device.h"
 
-/* What the driver maps at once; plans have such pages. */
+/* What the driver maps at once. */
 #define PAGE_BYTES MR_DEVICE_HUGE_PAGE_BYTES
 /* Of host memory that is pinned by one call. */
 #define PIN_BYTES (64 * MR_GIB)
@@ -15,7 +15,7 @@
 static void cuda_query(struct mr_device_caps *caps_out) {
   *caps_out = (struct mr_device_caps){.name = "cuda",
                                       .max_page_count = UINT32_MAX,
-                                      .page_bytes = PAGE_BYTES,
+                                      .map_bytes = PAGE_BYTES,
                                       .huge_pages = true,
                                       .deferred = true};
 }
@@ -29,8 +29,8 @@ static mr_status check_granularity(struct mr_device *device) {
     return mr_cuda_failed(cuda, result, "cuMemGetAllocationGranularity", "device memory");
   }
   if (bytes == 0 || device->page_bytes % bytes != 0) {
-    mr_log(MR_LOG_ERROR, "cuda: the device maps pages of %zu bytes, and plans have pages of %llu",
-           bytes, (unsigned long long)device->page_bytes);
+    mr_log(MR_LOG_ERROR, "cuda: the device maps pages of %zu bytes, and plans are for %llu", bytes,
+           (unsigned long long)device->page_bytes);
     return MR_UNSUPPORTED;
   }
   return MR_OK;
@@ -79,7 +79,7 @@ static mr_status await_zeros(struct mr_device *device) {
 }
 
 /* Every page is zeroed once, at the first of its places. */
-static mr_status zero_pages(struct mr_device *device, const struct mr_device_config *config) {
+static mr_status zero_pages(struct mr_device *device) {
   bool *seen = mr_allocate(device->page_count, sizeof *seen);
   if (seen == NULL) {
     return MR_NO_MEMORY;
@@ -92,8 +92,8 @@ static mr_status zero_pages(struct mr_device *device, const struct mr_device_con
     uint64_t fresh = 0;
     for (uint64_t i = 0; status == MR_OK && i < count; i += fresh == 0 ? 1 : fresh) {
       fresh = 0;
-      while (i + fresh < count && !seen[config->range_pages[r][i + fresh]]) {
-        seen[config->range_pages[r][i + fresh++]] = true;
+      while (i + fresh < count && !seen[device->page_at[first + i + fresh]]) {
+        seen[device->page_at[first + i + fresh++]] = true;
       }
       status = fresh == 0 ? MR_OK : mr_cuda_places_zero(device, first + i, fresh);
     }
@@ -157,10 +157,13 @@ static mr_status cuda_create(const struct mr_device_config *config, struct mr_de
   if (device == NULL) {
     return MR_NO_MEMORY;
   }
+  uint32_t parts = config->page_bytes < PAGE_BYTES ? 2 : 1;
+  uint64_t page_bytes = parts * config->page_bytes;
   *device = (struct mr_device){
-      .page_bytes = config->page_bytes,
-      .page_count = config->page_count,
-      .small_count = (uint32_t)mr_div_up(config->small_bytes, config->page_bytes),
+      .page_bytes = page_bytes,
+      .parts = parts,
+      .page_count = (uint32_t)mr_div_up(config->page_count, parts),
+      .small_count = (uint32_t)mr_div_up(config->small_bytes, page_bytes),
       .range_count = config->range_count,
       .timeout_seconds = config->timeout_seconds,
   };
@@ -175,7 +178,7 @@ static mr_status cuda_create(const struct mr_device_config *config, struct mr_de
     status = map_all(device);
   }
   if (status == MR_OK && !config->deferred) {
-    status = zero_pages(device, config);
+    status = zero_pages(device);
   }
   if (status != MR_OK) {
     cuda_destroy(device);
@@ -192,7 +195,8 @@ static void *pointer_of(mr_cu_address address) {
 
 static void *cuda_range_address(const struct mr_device *device, uint32_t range) {
   MR_ASSERT(range < device->range_count);
-  return pointer_of(device->reserved + device->range_places[range] * device->page_bytes);
+  uint64_t before = device->range_upper[range] ? device->page_bytes / 2 : 0;
+  return pointer_of(device->reserved + device->range_places[range] * device->page_bytes + before);
 }
 
 static void *cuda_small_address(const struct mr_device *device) {
@@ -203,7 +207,8 @@ static mr_status cuda_bind(struct mr_device *device, uint32_t range, const uint3
                            uint32_t count) {
   (void)pages;
   MR_ASSERT(range < device->range_count &&
-            device->range_places[range + 1] - device->range_places[range] >= count);
+            (device->range_places[range + 1] - device->range_places[range]) * device->parts >=
+                count);
   return MR_OK;
 }
 
@@ -216,15 +221,19 @@ static mr_status cuda_complete(struct mr_device *device) {
   return status == MR_OK ? await_zeros(device) : status;
 }
 
+/* A page goes when all its parts are given back. */
 static void cuda_drop(struct mr_device *device, uint32_t page) {
-  MR_ASSERT(page < device->page_count);
-  if (mr_cuda_enter(&device->cuda) == MR_OK) {
-    mr_cuda_page_drop(device, page);
+  MR_ASSERT(page / device->parts < device->page_count);
+  uint32_t first = page - page % device->parts;
+  device->dropped[page] = true;
+  if (device->dropped[first] && device->dropped[first + device->parts - 1] &&
+      mr_cuda_enter(&device->cuda) == MR_OK) {
+    mr_cuda_page_drop(device, first / device->parts);
   }
 }
 
 static uint32_t cuda_bound_page_count(const struct mr_device *device) {
-  return device->bound_count;
+  return device->bound_count * device->parts;
 }
 
 static mr_status cuda_enter(struct mr_device *device) {

@@ -15,12 +15,14 @@ struct mr_cuda_pin {
 
 /*
  * One reservation holds, side by side, the small arena and every range; place i of it, a page long,
- * is mapped onto the page page_at[i]. The pages of the small arena come behind those of the ranges.
+ * is mapped onto the page page_at[i]. A page here is what is mapped at once, `parts` of the plan's.
+ * The pages of the small arena come behind those of the ranges.
  * All pages are there from the start; on a deferred device, each from when it is written first.
  */
 struct mr_device {
   struct mr_cuda cuda;
   uint64_t page_bytes;
+  uint32_t parts;       /* 1, or 2 where the plan's pages are halves */
   uint32_t page_count;  /* of the ranges */
   uint32_t small_count; /* pages of the small arena */
   mr_cu_memory *pages;  /* page_count + small_count */
@@ -28,6 +30,8 @@ struct mr_device {
   uint32_t bound_count; /* of the ranges' pages that have ever been there */
   uint32_t taken_count; /* of all pages, that are there */
   uint64_t *range_places;
+  bool *range_upper; /* for each range: it begins with an upper half */
+  bool *dropped;     /* for each page of the plan */
   uint32_t range_count;
   uint64_t place_count;
   uint32_t *page_at;      /* for each place */

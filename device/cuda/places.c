@@ -5,27 +5,47 @@
 #include "base/base.h"
 #include "device/cuda/device.h"
 
+/* Pages of the plan that a range has. */
+static uint64_t plan_pages(const struct mr_device_config *config, uint32_t range) {
+  return mr_div_up(config->range_bytes[range], config->page_bytes);
+}
+
 static void count_places(struct mr_device *device, const struct mr_device_config *config) {
   device->range_places[0] = device->small_count;
   for (uint32_t r = 0; r < config->range_count; r++) {
-    uint64_t count = mr_div_up(config->range_bytes[r], config->page_bytes);
+    uint64_t count = plan_pages(config, r);
     MR_ASSERT(count == 0 || config->range_pages != NULL);
-    device->range_places[r + 1] = device->range_places[r] + count;
+    device->range_upper[r] = count > 0 && config->range_pages[r][0] % device->parts != 0;
+    device->range_places[r + 1] =
+        device->range_places[r] + mr_div_up(count + device->range_upper[r], device->parts);
   }
   device->place_count = device->range_places[config->range_count];
 }
 
-static void list_pages(struct mr_device *device, const struct mr_device_config *config) {
+/* Pages of the plan that are the same page here have neighbouring addresses. */
+static mr_status list_pages(struct mr_device *device, const struct mr_device_config *config) {
   for (uint32_t i = 0; i < device->small_count; i++) {
     device->page_at[i] = device->page_count + i;
   }
   for (uint32_t r = 0; r < device->range_count; r++) {
-    uint64_t first = device->range_places[r];
-    for (uint64_t place = first; place < device->range_places[r + 1]; place++) {
-      device->page_at[place] = config->range_pages[r][place - first];
-      MR_ASSERT(device->page_at[place] < device->page_count);
+    uint64_t count = plan_pages(config, r);
+    for (uint64_t i = 0; i < count; i++) {
+      uint64_t at = i + device->range_upper[r];
+      uint64_t place = device->range_places[r] + at / device->parts;
+      uint32_t number = config->range_pages[r][i];
+      uint32_t page = number / device->parts;
+      bool begins = i == 0 || at % device->parts == 0;
+      MR_ASSERT(page < device->page_count);
+      if (number % device->parts != at % device->parts ||
+          (!begins && device->page_at[place] != page)) {
+        mr_log(MR_LOG_ERROR, "cuda: page %llu of range %u is %u, which cannot be mapped there",
+               (unsigned long long)i, r, number);
+        return MR_INVALID;
+      }
+      device->page_at[place] = page;
     }
   }
+  return MR_OK;
 }
 
 /* The places by page: a counting sort. */
@@ -48,8 +68,10 @@ mr_status mr_cuda_places_init(struct mr_device *device, const struct mr_device_c
   device->taken = mr_allocate(pages, sizeof *device->taken);
   device->first_place = mr_allocate(pages + 1, sizeof *device->first_place);
   device->range_places = mr_allocate(config->range_count + 1ull, sizeof *device->range_places);
+  device->range_upper = mr_allocate(config->range_count, sizeof *device->range_upper);
+  device->dropped = mr_allocate((uint64_t)device->page_count * device->parts, 1);
   if (device->pages == NULL || device->taken == NULL || device->first_place == NULL ||
-      device->range_places == NULL) {
+      device->range_places == NULL || device->range_upper == NULL || device->dropped == NULL) {
     return MR_NO_MEMORY;
   }
   count_places(device, config);
@@ -59,9 +81,11 @@ mr_status mr_cuda_places_init(struct mr_device *device, const struct mr_device_c
   if (device->page_at == NULL || device->places_of == NULL || device->mapped == NULL) {
     return MR_NO_MEMORY;
   }
-  list_pages(device, config);
-  list_places(device);
-  return MR_OK;
+  mr_status status = list_pages(device, config);
+  if (status == MR_OK) {
+    list_places(device);
+  }
+  return status;
 }
 
 void mr_cuda_places_fini(struct mr_device *device) {
@@ -69,6 +93,8 @@ void mr_cuda_places_fini(struct mr_device *device) {
   free(device->taken);
   free(device->first_place);
   free(device->range_places);
+  free(device->range_upper);
+  free(device->dropped);
   free(device->page_at);
   free(device->places_of);
   free(device->mapped);

@@ -53,7 +53,7 @@ static void verify(const struct mr_plan *plan, const struct mr_candidate *candid
 static void amended_plans_are_valid_and_faster(void **state) {
   (void)state;
   const uint32_t most_plans = 60;
-  for (uint64_t mebibytes = 24; mebibytes <= 56; mebibytes += 16) {
+  for (uint64_t mebibytes = 96; mebibytes <= 224; mebibytes += 64) {
     struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
     struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB);
     const struct mr_finalists finalists = {.plan = plan};
@@ -66,7 +66,7 @@ static void amended_plans_are_valid_and_faster(void **state) {
     plans_left = most_plans;
     assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
     double amended = candidate.layout->step_seconds;
-    print_message("%2u MiB: %.6f s, amended %.6f s, %u plans\n", (uint32_t)mebibytes, seconds,
+    print_message("%3u MiB: %.6f s, amended %.6f s, %u plans\n", (uint32_t)mebibytes, seconds,
                   amended, most_plans - plans_left);
     verify(plan, &candidate);
     assert_true(candidate.layout->step_seconds == amended && amended < 0.97 * seconds);
@@ -83,7 +83,7 @@ static void no_decision_is_better_left_out(void **state) {
   static const struct {
     uint32_t layers;
     uint64_t mebibytes;
-  } jobs[] = {{2, 18}, {2, 20}, {6, 50}};
+  } jobs[] = {{2, 72}, {2, 80}, {6, 200}};
   for (uint32_t i = 0; i < MR_COUNT_OF(jobs); i++) {
     struct mr_graph *graph = plan_layers_graph(jobs[i].layers, LINKS_TAKE_LONGER);
     struct mr_plan *plan = make_plan(graph, jobs[i].mebibytes * MR_MIB);

@@ -35,8 +35,8 @@ static const uint32_t *const range_pages[RANGE_COUNT] = {all_pages, all_pages + 
 static void rig_init(struct rig *rig) {
   struct mr_device_caps caps;
   ops->query(&caps);
-  assert_true(caps.page_bytes > 0);
-  uint64_t page = caps.page_bytes;
+  assert_true(caps.map_bytes > 0);
+  uint64_t page = caps.map_bytes;
   *rig = (struct rig){.page_bytes = page, .range_bytes = {6 * page, 3 * page, page + 12}};
   const struct mr_device_config config = {.page_bytes = page,
                                           .page_count = PAGE_COUNT,
@@ -100,6 +100,54 @@ static void ranges_share_pages(void **state) {
   free(odd);
   free(data);
   ops->destroy(rig.device);
+}
+
+/* Ranges of three halves of pages: one ends with the lower half of the second page, one begins with
+ * its upper half, one has the third page before the lower half. */
+static mr_status create_halves(const uint32_t *third, struct rig *rig) {
+  static const uint32_t ends_below[] = {0, 1, 2};
+  static const uint32_t begins_above[] = {3, 4, 5};
+  const uint32_t *const pages[RANGE_COUNT] = {ends_below, begins_above, third};
+  struct mr_device_caps caps;
+  ops->query(&caps);
+  uint64_t half = caps.map_bytes / 2;
+  *rig = (struct rig){.page_bytes = half, .range_bytes = {3 * half, 3 * half, 3 * half}};
+  const struct mr_device_config config = {.page_bytes = half,
+                                          .page_count = PAGE_COUNT,
+                                          .small_bytes = 4096,
+                                          .range_bytes = rig->range_bytes,
+                                          .range_count = RANGE_COUNT,
+                                          .range_pages = pages};
+  return ops->create(&config, &rig->device);
+}
+
+static void halves_of_a_page_are_of_two_ranges(void **state) {
+  (void)state;
+  static const uint32_t third[] = {4, 5, 2};
+  struct rig rig;
+  assert_int_equal(create_halves(third, &rig), MR_OK);
+  uint64_t half = rig.page_bytes;
+  assert_int_equal(ops->bound_page_count(rig.device), PAGE_COUNT);
+  unsigned char *below = filled(3 * half, 4);
+  unsigned char *above = filled(3 * half, 5);
+  assert_int_equal(ops->write(rig.device, at(&rig, 0, 0), below, 3 * half, "range 0"), MR_OK);
+  assert_int_equal(ops->write(rig.device, at(&rig, 1, 0), above, 3 * half, "range 1"), MR_OK);
+  assert_holds(&rig, at(&rig, 0, 0), below, 3 * half);
+  assert_holds(&rig, at(&rig, 1, 0), above, 3 * half);
+  assert_holds(&rig, at(&rig, 2, 0), above + half, 2 * half);
+  assert_holds(&rig, at(&rig, 2, 2 * half), below + 2 * half, half);
+  ops->drop(rig.device, 2);
+  assert_holds(&rig, at(&rig, 1, 0), above, 3 * half); /* the page is still there */
+  free(below);
+  free(above);
+  ops->destroy(rig.device);
+}
+
+static void halves_that_lie_apart_are_refused(void **state) {
+  (void)state;
+  static const uint32_t third[] = {0, 2, 3};
+  struct rig rig;
+  assert_int_equal(create_halves(third, &rig), MR_INVALID);
 }
 
 /* One stream brings a block to the device, another takes it out from other addresses, in turns. */
@@ -176,8 +224,8 @@ static void more_than_there_is_is_refused(void **state) {
   assert_int_equal(mr_cuda_describe(&accelerator, why, sizeof why), MR_OK);
   uint64_t before = device_used_bytes();
   const struct mr_device_config config = {
-      .page_bytes = caps.page_bytes,
-      .page_count = (uint32_t)(accelerator.memory_bytes / caps.page_bytes) + 1};
+      .page_bytes = caps.map_bytes,
+      .page_count = (uint32_t)(accelerator.memory_bytes / caps.map_bytes) + 1};
   struct mr_device *device = NULL;
   device_found_expect_errors(true);
   assert_int_equal(ops->create(&config, &device), MR_NO_MEMORY);
@@ -215,6 +263,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_begins_as_zeros),
       cmocka_unit_test(ranges_share_pages),
+      cmocka_unit_test(halves_of_a_page_are_of_two_ranges),
+      cmocka_unit_test(halves_that_lie_apart_are_refused),
       cmocka_unit_test(streams_follow_marks),
       cmocka_unit_test(memory_is_pinned_in_pieces),
       cmocka_unit_test(memory_comes_back),

@@ -33,6 +33,7 @@ static void each_allocation_may_fail(void **state) {
     problem.op_seconds = op_seconds;
     problem.search_rounds = 3;
     problem.contiguous = seed % 3 == 0;
+    problem.half_pages = seed % 3 == 1;
     problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
     problem.budget_bytes[MR_TIER_HOST] = seed % 2 == 0 ? 0 : 500000;
     struct mr_program_plan *plan = NULL;

@@ -36,6 +36,7 @@ static void draw_init(struct draw *draw, struct mr_random *random) {
   draw->problem.op_seconds = draw->op_seconds;
   draw->problem.search_rounds = 4;
   draw->problem.page_bytes = mr_random_below(random, 2) == 0 ? 0 : 4 * MR_KIB;
+  draw->problem.half_pages = draw->problem.page_bytes > 0 && mr_random_below(random, 2) == 0;
   draw->problem.budget_bytes[MR_TIER_HOST] = random_budget(random, 4 * MR_MIB);
   draw->problem.budget_bytes[MR_TIER_NVME] = random_budget(random, 8 * MR_MIB);
   draw->problem.budget_bytes[MR_TIER_DEVICE] = 1;
@@ -253,10 +254,10 @@ static void faults_are_named(void **state) {
       {"", "line"},
       {"[]", "an object is wanted"},
       {"{}", "\"memrun_plan\", its version, is missing"},
-      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 6"},
-      {"{\"memrun_plan\":6,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
-      {"{\"memrun_plan\":6,\"machine\":7}", "machine: a name"},
-      {"{\"memrun_plan\":6,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
+      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 7"},
+      {"{\"memrun_plan\":7,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
+      {"{\"memrun_plan\":7,\"machine\":7}", "machine: a name"},
+      {"{\"memrun_plan\":7,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
        "budget_bytes: device"},
   };
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);

@@ -203,7 +203,7 @@ double *plan_op_seconds(const struct mr_graph *graph, double seconds) {
 
 struct mr_graph *plan_layers_graph(uint32_t layers, uint64_t memory_bytes) {
   const uint32_t per_layer = 8;
-  struct mr_graph *graph = plan_training_graph(layers, per_layer, 256 * MR_KIB, MR_MIB);
+  struct mr_graph *graph = plan_training_graph(layers, per_layer, MR_MIB, 4 * MR_MIB);
   uint32_t forward = layers * per_layer;
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     struct mr_op *op = &graph->ops[k];

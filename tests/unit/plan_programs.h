@@ -24,7 +24,7 @@ struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64
 /* The same with 8 parameters a layer: forward ops may run again, updates in the next step, so that
  * there are candidates of every kind. Ops pass one to three times so much memory. */
 struct mr_graph *plan_layers_graph(uint32_t layers, uint64_t memory_bytes);
-#define LINKS_TAKE_LONGER (MR_MIB / 8) /* than ops, on the machine of shed.profile */
+#define LINKS_TAKE_LONGER (MR_MIB / 2) /* than ops, on the machine of shed.profile */
 
 /* Pages of 4 KiB, no budgets, links of 1 MB/s and 1 us; op_seconds are left to be set. */
 void plan_problem_init(struct mr_plan_problem *problem, const struct mr_graph *graph);

@@ -110,7 +110,7 @@ static void questions_defer_where_the_plan_had_to(void **state) {
 
 /* Plans on so many threads and returns what is saved of it. */
 static char *plan_text(const struct mr_graph *graph, uint32_t threads, long *bytes_out) {
-  struct mr_options options = shed_options(24 * MR_MIB, 40 * MR_MIB);
+  struct mr_options options = shed_options(96 * MR_MIB, 160 * MR_MIB);
   struct mr_plan *plan = NULL;
   char path[64];
   snprintf(path, sizeof path, "/var/tmp/memrun-planning-%ld.plan", (long)getpid());
@@ -140,7 +140,7 @@ static void threads_do_not_change_the_plan(void **state) {
   static const uint32_t layers[] = {2, 11};
   static const uint32_t threads[] = {2, 8};
   for (uint32_t i = 0; i < MR_COUNT_OF(layers); i++) {
-    struct mr_graph *graph = plan_layers_graph(layers[i], MR_MIB);
+    struct mr_graph *graph = plan_layers_graph(layers[i], 4 * MR_MIB);
     long one_bytes = 0;
     char *one = plan_text(graph, 1, &one_bytes);
     for (uint32_t k = 0; k < MR_COUNT_OF(threads); k++) {
@@ -174,7 +174,7 @@ static void nvme_beside_a_host_that_would_do_changes_no_plan(void **state) {
   (void)state;
   struct mr_graph *graph = plan_layers_graph(12, LINKS_TAKE_LONGER);
   assert_true(graph->op_count > 256);
-  for (uint64_t mebibytes = 20; mebibytes <= 100; mebibytes += 8) {
+  for (uint64_t mebibytes = 80; mebibytes <= 400; mebibytes += 32) {
     double host = seconds_with(graph, MR_OFFLOAD_HOST, mebibytes * MR_MIB);
     double both = seconds_with(graph, MR_OFFLOAD_NVME, mebibytes * MR_MIB);
     print_message("%3u MiB: %.6f s with the host, %.6f s with NVMe too\n", (uint32_t)mebibytes,
@@ -191,7 +191,7 @@ static void more_memory_makes_no_plan_slower(void **state) {
   static const struct {
     uint32_t layers;
     double mebibytes;
-  } jobs[] = {{2, 12.48}, {3, 21.552}, {2, 17.1}};
+  } jobs[] = {{2, 49.92}, {3, 86.208}, {2, 68.4}};
   for (uint32_t i = 0; i < MR_COUNT_OF(jobs); i++) {
     struct mr_graph *graph = plan_layers_graph(jobs[i].layers, LINKS_TAKE_LONGER);
     double bytes = jobs[i].mebibytes * (double)MR_MIB;

@@ -226,11 +226,11 @@ static json_t *explain_beside_a_host(const char *line, struct mr_plan_summary *s
   assert_non_null(file);
   assert_true(fprintf(file, "%s%s", text, line) > 0);
   assert_int_equal(fclose(file), 0);
-  world_init_host_updates(&world, shape);
+  world_init_host_updates(&world, (struct world_shape){6, 4 * shape.elements});
   mr_options_init(&options);
   options.profile_path = path;
-  options.device_bytes = 7 * MR_MIB;
-  options.host_bytes = 64 * MR_MIB;
+  options.device_bytes = 36 * MR_MIB;
+  options.host_bytes = 256 * MR_MIB;
   options.threads = 2;
   assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_OK);
   assert_int_equal(mr_plan_verify(plan), MR_OK);
