@@ -127,6 +127,11 @@ static void random_programs_need_less(void **state) {
     assert_true(halves->fits);
     assert_exchange_is_refused(&problem, halves);
     mr_program_plan_destroy(halves);
+    for (uint64_t bytes = least[0]; bytes <= 2 * least[0]; bytes += HALF_BYTES) {
+      halves = plan_with(&problem, true, bytes);
+      assert_true(halves->fits);
+      mr_program_plan_destroy(halves);
+    }
     uint64_t more = mr_max_u64(least[0], least[1]) / 4 * 5;
     halves = plan_with(&problem, true, more);
     whole = plan_with(&problem, false, more);
