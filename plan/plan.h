@@ -24,6 +24,11 @@
  * ops; they can make a plan slow, never wrong. Every wait points backwards in one total order (op,
  * then fetch < run < evict), and each queue follows that order, so no plan can deadlock.
  *
+ * Halves. A device may map twice a page at once. Then a stay has whole pairs of pages and at most
+ * one page without the other of its pair, which is another stay's: rounding costs half as much.
+ * Such halves do not always find each other, so colouring may need a little more than is in use;
+ * that is taken off the limit, and the choice is made again (plan/colour.c, plan/attempt.c).
+ *
  * The step is a circle: a plan starts and ends in the same state, the *homes* of the persistent
  * tensors. A tensor that rests on the host or on NVMe at the end of the step is fetched in the next
  * one. One that the next step needs early may be fetched before the end of this one: then it rests
