@@ -17,9 +17,9 @@ DEVICE = None
 # Small enough for hundreds of runs; its budgets make a few dozen transfers.
 CPU_MODEL = ["--layers", "2", "--heads", "2", "--width", "64", "--vocab", "256", "--batch", "2",
              "--seq", "32", "--threads", "2"]
-# A CUDA device has pages of 2 MiB, and the fake driver takes a second for a few million elements:
+# A CUDA device maps 2 MiB at once, and the fake driver takes a second for a few million elements:
 # the embedding alone is large enough to leave the device.
-CUDA_MODEL = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "4096", "--batch", "1",
+CUDA_MODEL = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "8192", "--batch", "1",
               "--seq", "4", "--threads", "2"]
 MODEL = None
 
