@@ -242,9 +242,8 @@ static uint64_t crossing_bytes(const struct mr_run *run, struct crossing *c) {
   return c->most * c->parts * c->to->page_bytes;
 }
 
-/* Whether the device has room for what both plans have of it while bytes go over. Of the cpu device
- * the small arenas are a part of what libraries and the heap are left. False without memory to
- * tell.
+/* Whether the device has room for what both plans have of it while bytes go over; false where there
+ * is no memory to tell. The small arenas on the cpu device are a part of what libraries are left.
  */
 static bool has_room_on_device(const struct mr_run *run, const struct mr_program_plan *layout) {
   if (run->device_ops->streams == NULL) {
