@@ -55,6 +55,8 @@ static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
     if (round == 0) {
       *seconds_out = pages == UINT64_MAX ? INFINITY : draft->seconds;
     }
+    bool may_lack = draft->problem->contiguous || draft->problem->half_pages || !draft->line_only;
+    MR_ASSERT(status != MR_OK || pages <= page_limit || pages == UINT64_MAX || may_lack);
     if (status != MR_OK || pages <= page_limit) {
       *fits_out = status == MR_OK;
       return status;

@@ -41,7 +41,7 @@ bool mr_draft_has_room(const struct mr_draft *draft, uint32_t from, uint32_t to,
 }
 
 uint64_t mr_draft_map_bytes(const struct mr_draft *draft) {
-  return draft->problem->half_pages ? 2 * draft->page_bytes : draft->page_bytes;
+  return mr_plan_pages_mapped(draft->problem) * draft->page_bytes;
 }
 
 uint64_t mr_draft_peak(const struct mr_draft *draft) {
@@ -256,7 +256,7 @@ void mr_draft_set_limits(struct mr_draft *draft) {
   const struct mr_plan_problem *problem = draft->problem;
   const uint64_t *budget = problem->budget_bytes;
   draft->limit_pages = limit_in(budget[MR_TIER_DEVICE], draft->small_bytes, draft->page_bytes);
-  draft->limit_pages -= problem->half_pages ? draft->limit_pages % 2 : 0;
+  draft->limit_pages -= draft->limit_pages % mr_plan_pages_mapped(problem);
   draft->host_limit_pages =
       limit_in(budget[MR_TIER_HOST], draft->handover_bytes, draft->page_bytes);
   draft->nvme_limit_units = limit_in(budget[MR_TIER_NVME], 0, problem->extent_unit_bytes);

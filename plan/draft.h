@@ -249,7 +249,7 @@ void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_o
 /* Makes every hole as wide as it can be. */
 void mr_draft_widen(struct mr_draft *draft);
 
-/* What the device maps at once: a page, or two halves of one. */
+/* Bytes that the device maps at once. */
 uint64_t mr_draft_map_bytes(const struct mr_draft *draft);
 
 /* True where `pages` more fit at every op of [from, to), unrolled. */

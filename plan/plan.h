@@ -183,6 +183,11 @@ struct mr_plan_problem {
   struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
 };
 
+/* How many pages the device maps at once. */
+static inline uint32_t mr_plan_pages_mapped(const struct mr_plan_problem *problem) {
+  return problem->half_pages ? 2 : 1;
+}
+
 /* One stay on the device, or a tensor's place on the host for the ops that use it there. */
 struct mr_instance {
   mr_tensor_id tensor; /* MR_NO_TENSOR: scratch of first_op */

@@ -138,7 +138,7 @@ static mr_status read_instances(struct loader *l) {
     plan->small_bytes = stay->small ? mr_max_u64(plan->small_bytes, end) : plan->small_bytes;
     plan->instance_count++;
   }
-  uint32_t parts = l->problem->half_pages ? 2 : 1; /* of what is mapped at once */
+  uint32_t parts = mr_plan_pages_mapped(l->problem);
   plan->small_bytes = mr_round_up(plan->small_bytes, parts * plan->page_bytes);
   if (!count_pages(plan->pages, plan->page_entry_count, parts, &plan->device_page_count)) {
     return mr_plan_text_refuse(l->file, "instances: a page beyond the %u that are named",

@@ -80,7 +80,7 @@ mr_status mr_verify_frame(const struct mr_verifier *v) {
         (unsigned long long)page_bytes, (unsigned long long)v->problem->page_bytes);
   }
   uint64_t device = (uint64_t)plan->device_page_count * page_bytes;
-  uint32_t parts = v->problem->half_pages ? 2 : 1; /* of what the device maps at once */
+  uint32_t parts = mr_plan_pages_mapped(v->problem);
   if (plan->small_bytes % (parts * page_bytes) != 0 ||
       !mr_add_u64(device, plan->small_bytes, &device)) {
     return mr_verify_plan_fault(

@@ -250,7 +250,7 @@ static bool has_room_on_device(const struct mr_run *run, const struct mr_program
     return true;
   }
   struct crossing c = {
-      .from = run->layout, .to = layout, .parts = run->plan->problem.half_pages ? 2 : 1};
+      .from = run->layout, .to = layout, .parts = mr_plan_pages_mapped(&run->plan->problem)};
   c.used = mr_allocate(c.from->device_page_count, sizeof *c.used);
   c.taken = mr_allocate(c.to->device_page_count, sizeof *c.taken);
   uint64_t bytes = UINT64_MAX;

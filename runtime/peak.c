@@ -112,7 +112,7 @@ uint64_t mr_taken_excess_bytes(const struct mr_run *run) {
 
 void mr_taken_tell(struct mr_run *run) {
   uint64_t page_bytes = run->layout->page_bytes;
-  uint64_t map_bytes = run->plan->problem.half_pages ? 2 * page_bytes : page_bytes;
+  uint64_t map_bytes = mr_plan_pages_mapped(&run->plan->problem) * page_bytes;
   const uint64_t now_bytes[MR_TIER_COUNT] = {
       mr_round_up(run->taken.small_bytes, map_bytes) +
           run->device_ops->bound_page_count(run->device) * page_bytes,
