@@ -281,7 +281,7 @@ static bool host_may_hold(const struct mr_draft *draft, uint32_t index) {
   }
   uint32_t from = gap->wrap ? 0 : gap->after_op;
   uint32_t to = gap->wrap ? draft->op_count : gap->before_op;
-  return mr_books_most(&draft->host_usage, from, to) + draft->pages[gap->tensor] <=
+  return mr_books_most(&draft->host_usage, from, to) + draft->host_pages[gap->tensor] <=
          draft->host_limit_pages;
 }
 

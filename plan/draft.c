@@ -239,13 +239,15 @@ static mr_status allocate(struct mr_draft *draft) {
   const struct mr_graph *graph = draft->program;
   uint64_t places = (uint64_t)graph->tensor_count + graph->op_count;
   draft->pages = mr_allocate(places, sizeof *draft->pages);
+  draft->host_pages = mr_allocate(graph->tensor_count, sizeof *draft->host_pages);
   draft->small_offsets = mr_allocate(places, sizeof *draft->small_offsets);
   draft->clock = mr_allocate(draft->op_count + 1ull, sizeof *draft->clock);
   draft->part = mr_allocate(draft->op_count, sizeof *draft->part);
   draft->leaving = mr_allocate(graph->tensor_count, sizeof *draft->leaving);
   draft->move_seconds = mr_allocate(graph->tensor_count, sizeof *draft->move_seconds);
-  if (draft->pages == NULL || draft->small_offsets == NULL || draft->clock == NULL ||
-      draft->part == NULL || draft->move_seconds == NULL || draft->leaving == NULL) {
+  if (draft->pages == NULL || draft->host_pages == NULL || draft->small_offsets == NULL ||
+      draft->clock == NULL || draft->part == NULL || draft->move_seconds == NULL ||
+      draft->leaving == NULL) {
     return MR_NO_MEMORY;
   }
   mr_status status = mr_books_init(&draft->usage, draft->op_count);
@@ -257,8 +259,8 @@ void mr_draft_set_limits(struct mr_draft *draft) {
   const uint64_t *budget = problem->budget_bytes;
   draft->limit_pages = limit_in(budget[MR_TIER_DEVICE], draft->small_bytes, draft->page_bytes);
   draft->limit_pages -= draft->limit_pages % mr_plan_pages_mapped(problem);
-  draft->host_limit_pages =
-      limit_in(budget[MR_TIER_HOST], draft->handover_bytes, draft->page_bytes);
+  draft->host_limit_pages = limit_in(budget[MR_TIER_HOST], draft->handover_bytes,
+                                     mr_plan_host_page_bytes(draft->page_bytes));
   draft->nvme_limit_units = limit_in(budget[MR_TIER_NVME], 0, problem->extent_unit_bytes);
 }
 
@@ -287,7 +289,10 @@ mr_status mr_draft_init_places(struct mr_draft *draft, const struct mr_plan_prob
   }
   if (status == MR_OK) {
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
-      draft->pages[t] = mr_draft_pages_of(graph->tensors[t].bytes, page_bytes);
+      uint64_t bytes = graph->tensors[t].bytes;
+      draft->pages[t] = mr_draft_pages_of(bytes, page_bytes);
+      draft->host_pages[t] =
+          draft->pages[t] == 0 ? 0 : mr_div_up(bytes, mr_plan_host_page_bytes(page_bytes));
     }
     for (uint32_t k = 0; k < graph->op_count; k++) {
       draft->pages[graph->tensor_count + k] =
@@ -330,6 +335,7 @@ void mr_draft_fini(struct mr_draft *draft) {
   free(draft->on_host);
   free(draft->runs_on_host);
   free(draft->pages);
+  free(draft->host_pages);
   free(draft->small_offsets);
   mr_books_fini(&draft->usage);
   mr_books_fini(&draft->host_usage);
@@ -472,7 +478,7 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
       account_move(draft, tensor, host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE, sign);
     }
   }
-  int64_t pages = sign * (int64_t)draft->pages[tensor];
+  int64_t pages = sign * (int64_t)draft->host_pages[tensor];
   uint32_t cursor = draft->first_gap[tensor];
   struct mr_draft_slot slot;
   while (mr_draft_next_slot(draft, tensor, &cursor, &slot)) {

@@ -75,6 +75,7 @@ struct mr_draft {
   uint64_t small_bytes;
   uint64_t *small_offsets; /* for each tensor, then for each op's scratch; small ones alone */
   uint64_t *pages;         /* for each tensor, then for each op's scratch; 0: small or none */
+  uint64_t *host_pages;    /* for each tensor, of the host's size; 0: small */
   struct mr_draft_gap *gaps;
   uint32_t gap_count;
   uint32_t *first_gap;                   /* tensor_count + 1 */

@@ -190,17 +190,18 @@ static void hold_on_device(const struct mr_program_plan *plan, struct mr_holding
 }
 
 static void hold_on_host(const struct mr_program_plan *plan, struct mr_holding *holding) {
+  uint64_t page_bytes = mr_plan_host_page_bytes(plan->page_bytes);
   uint64_t held = 0;
   for (uint32_t i = 0; i < plan->slot_count; i++) {
     const struct mr_slot *slot = &plan->slots[i];
     if (!covers(slot->always, slot->first_op, slot->last_op, holding->op)) continue;
-    uint64_t room = slot->page_count * plan->page_bytes;
+    uint64_t room = slot->page_count * page_bytes;
     holding->role_bytes[plan->program->tensors[slot->tensor].role] += slot->bytes;
     holding->rounding_bytes += room - slot->bytes;
     held += room;
   }
   holding->small_bytes = mr_program_plan_handover_bytes(plan);
-  holding->idle_bytes = plan->host_page_count * plan->page_bytes - held;
+  holding->idle_bytes = plan->host_page_count * page_bytes - held;
 }
 
 static void hold_on_nvme(const struct mr_plan_problem *problem, const struct mr_program_plan *plan,

@@ -69,7 +69,7 @@ static bool is_wanted(const struct mr_plan_problem *problem, mr_tensor_id tensor
 /* Takes the tensors of one kind of use that are wanted on the host while it has room. */
 static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *room_pages) {
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
-    uint64_t pages = draft->pages[t];
+    uint64_t pages = draft->host_pages[t];
     if (pages == 0 || pages > *room_pages || !is_wanted(draft->problem, t) ||
         mr_host_use_of(draft->program, &draft->liveness, NULL, t) != use) {
       continue;
@@ -80,7 +80,8 @@ static void place_use(struct mr_draft *draft, enum mr_host_use use, uint64_t *ro
 }
 
 static void place_tensors(struct mr_draft *draft) {
-  uint64_t room_pages = draft->problem->budget_bytes[MR_TIER_HOST] / draft->page_bytes;
+  uint64_t room_pages =
+      draft->problem->budget_bytes[MR_TIER_HOST] / mr_plan_host_page_bytes(draft->page_bytes);
   place_use(draft, MR_HOST_USE_ALL, &room_pages);
   place_use(draft, MR_HOST_USE_SOME, &room_pages);
   for (mr_op_id k = 0; k < draft->op_count; k++) {
@@ -156,7 +157,8 @@ struct host_share {
 };
 
 static bool has_room(const struct mr_draft *draft, const struct host_share *use) {
-  return use->pages * draft->page_bytes + mr_round_up(use->handover_bytes, MR_HANDOVER_UNIT) <=
+  uint64_t bytes = use->pages * mr_plan_host_page_bytes(draft->page_bytes);
+  return bytes + mr_round_up(use->handover_bytes, MR_HANDOVER_UNIT) <=
          draft->problem->budget_bytes[MR_TIER_HOST];
 }
 
@@ -172,7 +174,7 @@ static bool take_places(struct mr_draft *draft, mr_op_id id, struct host_share *
     if (draft->pages[t] > 0 && !draft->on_host[t]) {
       draft->on_host[t] = true;
       taken[taken_count++] = t;
-      more.pages += draft->pages[t];
+      more.pages += draft->host_pages[t];
     }
   }
   bool room = has_room(draft, &more);
@@ -330,7 +332,8 @@ uint64_t mr_program_plan_handover_bytes(const struct mr_program_plan *plan) {
 }
 
 uint64_t mr_program_plan_host_bytes(const struct mr_program_plan *plan) {
-  return plan->host_page_count * plan->page_bytes + mr_program_plan_handover_bytes(plan);
+  return plan->host_page_count * mr_plan_host_page_bytes(plan->page_bytes) +
+         mr_program_plan_handover_bytes(plan);
 }
 
 uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan) {

@@ -236,7 +236,7 @@ static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
       items[index] = (struct mr_colour_item){.first_op = slot.first_op,
                                              .last_op = slot.last_op,
                                              .always = slot.always,
-                                             .page_count = (uint32_t)draft->pages[t],
+                                             .page_count = (uint32_t)draft->host_pages[t],
                                              .like = UINT32_MAX};
       plan->slots[index] = (struct mr_slot){.tensor = t,
                                             .bytes = draft->program->tensors[t].bytes,

@@ -12,10 +12,8 @@
 #include "base/base.h"
 #include "plan/plan.h"
 
-#define MR_LEAST_PAGE_BYTES (4 * MR_KIB)
-#define MR_MOST_PAGE_BYTES  (2 * MR_MIB)
-#define MR_MOST_PAGE_SIZES  10u
-#define MR_MOST_PAGE_WASTE  0.03 /* of the tensors' bytes */
+#define MR_MOST_PAGE_SIZES 10u
+#define MR_MOST_PAGE_WASTE 0.03 /* of the tensors' bytes */
 
 /* A page size and the budget from which on it may be used. */
 struct mr_page_choice {

@@ -105,6 +105,7 @@
 
 #include <memrun/run.h>
 
+#include "base/base.h"
 #include "base/crew.h"
 #include "graph/graph.h"
 
@@ -182,6 +183,15 @@ struct mr_plan_problem {
   uint32_t ban_count;
   struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
 };
+
+#define MR_LEAST_PAGE_BYTES (4 * MR_KIB)
+#define MR_MOST_PAGE_BYTES  (2 * MR_MIB)
+
+/* What places on the host are counted in: nothing is mapped there, so they need not be as large as
+ * the device's pages. */
+static inline uint64_t mr_plan_host_page_bytes(uint64_t page_bytes) {
+  return mr_max_u64(page_bytes / 8, MR_LEAST_PAGE_BYTES);
+}
 
 /* How many pages the device maps at once. */
 static inline uint32_t mr_plan_pages_mapped(const struct mr_plan_problem *problem) {
@@ -289,8 +299,8 @@ struct mr_program_plan {
   uint64_t small_bytes;       /* of the small arena, a multiple of page_bytes */
   uint32_t device_page_count; /* the peak: small_bytes + device_page_count * page_bytes <= the
                                  device budget */
-  uint32_t host_page_count;
-  uint64_t nvme_bytes;      /* of all extents, rounded up to units */
+  uint32_t host_page_count;   /* of mr_plan_host_page_bytes() */
+  uint64_t nvme_bytes;        /* of all extents, rounded up to units */
   uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
   bool even_drive; /* NVMe reads and writes share the drive evenly, also while compute waits for one
                       of them: no transfer is promoted */

@@ -91,8 +91,8 @@ mr_status mr_verify_frame(const struct mr_verifier *v) {
     return mr_verify_plan_fault("%u pages that are halves; an even number is wanted",
                                 plan->device_page_count);
   }
-  const uint64_t need[MR_TIER_COUNT] = {device, (uint64_t)plan->host_page_count * page_bytes,
-                                        plan->nvme_bytes};
+  const uint64_t need[MR_TIER_COUNT] = {
+      device, plan->host_page_count * mr_plan_host_page_bytes(page_bytes), plan->nvme_bytes};
   static const char *const names[MR_TIER_COUNT] = {"device", "host", "nvme"};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     if (need[tier] > budget[tier]) {
@@ -112,7 +112,8 @@ struct page_list {
   uint32_t entry_count; /* of the array */
   uint32_t first, count;
   uint32_t limit; /* pages of the arena */
-  uint32_t base;  /* of its stamps */
+  uint64_t page_bytes;
+  uint32_t base; /* of its stamps */
   uint64_t bytes;
 };
 
@@ -122,7 +123,7 @@ static mr_status check_page_list(struct mr_verifier *v, const struct page_list *
                                 list->first, (unsigned long long)list->first + list->count,
                                 list->entry_count);
   }
-  if (list->bytes > (uint64_t)list->count * v->plan->page_bytes) {
+  if (list->bytes > list->count * list->page_bytes) {
     return mr_verify_plan_fault("%s %u: %llu bytes do not fit %u pages", list->what, list->number,
                                 (unsigned long long)list->bytes, list->count);
   }
@@ -218,6 +219,7 @@ static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
                                               .first = instance->first_page,
                                               .count = instance->page_count,
                                               .limit = plan->device_page_count,
+                                              .page_bytes = plan->page_bytes,
                                               .bytes = bytes,
                                           });
     return status == MR_OK && v->problem->half_pages ? check_halves(v, number) : status;
@@ -251,6 +253,7 @@ static mr_status check_slot(struct mr_verifier *v, uint32_t number) {
                                 .first = slot->first_page,
                                 .count = slot->page_count,
                                 .limit = v->plan->host_page_count,
+                                .page_bytes = mr_plan_host_page_bytes(v->plan->page_bytes),
                                 .base = v->plan->device_page_count,
                                 .bytes = slot->bytes,
                             });
@@ -483,7 +486,8 @@ static uint64_t handover_bytes(const struct mr_verifier *v, mr_op_id id) {
 
 /* Beside its pages the host has room for what ops are handed. */
 static mr_status check_host_need(const struct mr_verifier *v, uint64_t handed_bytes) {
-  uint64_t need = v->plan->host_page_count * v->plan->page_bytes + handed_bytes;
+  uint64_t need =
+      v->plan->host_page_count * mr_plan_host_page_bytes(v->plan->page_bytes) + handed_bytes;
   uint64_t budget = v->problem->budget_bytes[MR_TIER_HOST];
   if (need > budget) {
     return mr_verify_plan_fault(

@@ -29,12 +29,10 @@ static mr_status access_device(const struct access *access) {
 static void access_host(const struct access *access) {
   const struct mr_run *run = access->run;
   const struct mr_slot *slot = &run->layout->slots[access->home->slot];
-  uint64_t page_bytes = run->layout->page_bytes;
   uint64_t piece = 0;
   for (uint64_t done = 0; done < access->bytes; done += piece) {
-    uint64_t at = access->offset_bytes + done;
-    piece = mr_min_u64(access->bytes - done, page_bytes - at % page_bytes);
-    char *resident = mr_host_page(run, slot, (uint32_t)(at / page_bytes)) + at % page_bytes;
+    char *resident = mr_host_place(run, slot, access->offset_bytes + done, &piece);
+    piece = mr_min_u64(piece, access->bytes - done);
     if (access->from != NULL) {
       memcpy(resident, access->from + done, piece);
     } else {

@@ -35,7 +35,7 @@ static bool homeless(const struct mr_home *home) {
 }
 
 static void drop_host_page(struct mr_run *run, uint32_t page) {
-  uint64_t page_bytes = run->layout->page_bytes;
+  uint64_t page_bytes = mr_plan_host_page_bytes(run->layout->page_bytes);
   mr_memory_drop((char *)run->host.data + page * page_bytes, page_bytes);
 }
 
@@ -43,17 +43,17 @@ static void drop_host_page(struct mr_run *run, uint32_t page) {
 static void drop_home(struct mr_run *run, const struct mr_home *home, uint64_t first,
                       uint64_t end) {
   const struct mr_program_plan *layout = run->layout;
-  uint64_t first_page = first / layout->page_bytes;
   if (home->tier == MR_TIER_DEVICE && !layout->instances[home->instance].small) {
     const struct mr_instance *instance = &layout->instances[home->instance];
     uint64_t end_page = mr_min_u64(mr_div_up(end, layout->page_bytes), instance->page_count);
-    for (uint64_t i = first_page; i < end_page; i++) {
+    for (uint64_t i = first / layout->page_bytes; i < end_page; i++) {
       run->device_ops->drop(run->device, layout->pages[instance->first_page + i]);
     }
   } else if (home->tier == MR_TIER_HOST) {
     const struct mr_slot *slot = &layout->slots[home->slot];
-    uint64_t end_page = mr_min_u64(mr_div_up(end, layout->page_bytes), slot->page_count);
-    for (uint64_t i = first_page; i < end_page; i++) {
+    uint64_t page_bytes = mr_plan_host_page_bytes(layout->page_bytes);
+    uint64_t end_page = mr_min_u64(mr_div_up(end, page_bytes), slot->page_count);
+    for (uint64_t i = first / page_bytes; i < end_page; i++) {
       drop_host_page(run, layout->host_pages[slot->first_page + i]);
     }
   }

@@ -116,7 +116,8 @@ void mr_taken_tell(struct mr_run *run) {
   const uint64_t now_bytes[MR_TIER_COUNT] = {
       mr_round_up(run->taken.small_bytes, map_bytes) +
           run->device_ops->bound_page_count(run->device) * page_bytes,
-      atomic_load(&run->taken.host_page_count) * page_bytes + run->handover.memory.bytes,
+      atomic_load(&run->taken.host_page_count) * mr_plan_host_page_bytes(page_bytes) +
+          run->handover.memory.bytes,
       atomic_load(&run->taken.nvme_bytes),
   };
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {

@@ -252,10 +252,9 @@ static void copy_instance(const struct mr_queue *queue, const struct mr_instruct
   uint64_t bytes = layout->instances[instruction->instance].bytes;
   char *device = run->addresses[instruction->instance];
   bool out = queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
-  uint32_t page = 0;
-  for (uint64_t at = 0; at < bytes; at += layout->page_bytes, page++) {
-    uint64_t piece = mr_min_u64(bytes - at, layout->page_bytes);
-    char *host = mr_host_page(run, slot, page);
+  uint64_t piece = 0;
+  for (uint64_t at = 0; at < bytes; at += piece) {
+    char *host = mr_host_place(run, slot, at, &piece);
     run->device_ops->copy(out ? host : device + at, out ? device + at : host, piece);
   }
 }

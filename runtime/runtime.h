@@ -378,8 +378,9 @@ uint64_t mr_taken_excess_bytes(const struct mr_run *run);
 /* Brings the run's peaks up to now; the thread that steps. */
 void mr_taken_tell(struct mr_run *run);
 
-/* The address of a page of a host slot. */
-char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index);
+/* The address of byte `at` of a host slot, and how many bytes of it lie side by side from there. */
+char *mr_host_place(const struct mr_run *run, const struct mr_slot *slot, uint64_t at,
+                    uint64_t *together_out);
 
 void mr_queues_init(struct mr_run *run);
 /* Takes the instructions of run->layout, with counters at 0; threads rest. */

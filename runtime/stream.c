@@ -83,7 +83,6 @@ bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t
   return status == MR_OK;
 }
 
-/* Neighbouring host pages are one copy. */
 static mr_status copy_instance(struct mr_queue *queue, const struct mr_instruction *instruction) {
   struct mr_run *run = queue->run;
   const struct mr_program_plan *layout = run->layout;
@@ -95,14 +94,7 @@ static mr_status copy_instance(struct mr_queue *queue, const struct mr_instructi
   uint64_t piece = 0;
   mr_status status = MR_OK;
   for (uint64_t at = 0; status == MR_OK && at < bytes; at += piece) {
-    uint32_t page = (uint32_t)(at / layout->page_bytes);
-    uint32_t count = 1;
-    char *host = mr_host_page(run, slot, page);
-    while (page + count < slot->page_count &&
-           mr_host_page(run, slot, page + count) == host + count * layout->page_bytes) {
-      count++;
-    }
-    piece = mr_min_u64(bytes - at, count * layout->page_bytes);
+    char *host = mr_host_place(run, slot, at, &piece);
     status = out ? streams->copy_out(queue->stream, host, device + at, piece)
                  : streams->copy_in(queue->stream, device + at, host, piece);
   }

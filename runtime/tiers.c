@@ -6,10 +6,18 @@
 
 #include "runtime/runtime.h"
 
-char *mr_host_page(const struct mr_run *run, const struct mr_slot *slot, uint32_t index) {
-  MR_ASSERT(index < slot->page_count);
-  uint32_t page = run->layout->host_pages[slot->first_page + index];
-  return (char *)run->host.data + page * run->layout->page_bytes;
+char *mr_host_place(const struct mr_run *run, const struct mr_slot *slot, uint64_t at,
+                    uint64_t *together_out) {
+  MR_ASSERT(at < slot->bytes);
+  uint64_t page_bytes = mr_plan_host_page_bytes(run->layout->page_bytes);
+  const uint32_t *pages = &run->layout->host_pages[slot->first_page];
+  uint64_t first = at / page_bytes;
+  uint64_t next = first + 1;
+  while (next < slot->page_count && pages[next] == pages[next - 1] + 1) {
+    next++;
+  }
+  *together_out = mr_min_u64(next * page_bytes, slot->bytes) - at;
+  return (char *)run->host.data + pages[first] * page_bytes + at % page_bytes;
 }
 
 static mr_status take_device(struct mr_run *run, bool deferred) {
@@ -54,7 +62,9 @@ static mr_status compute_addresses(struct mr_run *run) {
   for (uint32_t i = 0; i < layout->instance_count; i++) {
     const struct mr_instance *instance = &layout->instances[i];
     if (instance->on_host) {
-      run->addresses[i] = mr_host_page(run, &layout->slots[instance->slot], 0);
+      uint64_t together = 0;
+      run->addresses[i] = mr_host_place(run, &layout->slots[instance->slot], 0, &together);
+      MR_ASSERT(together == instance->bytes);
     } else {
       run->addresses[i] = instance->small ? small + instance->small_offset
                                           : run->device_ops->range_address(run->device, i);
@@ -137,8 +147,8 @@ static mr_status take_store(struct mr_run *run) {
 }
 
 static mr_status take_host(struct mr_run *run, bool deferred) {
-  uint64_t page_bytes = run->layout->page_bytes;
-  uint64_t bytes = run->layout->host_page_count * page_bytes;
+  uint64_t page_bytes = run->layout->page_bytes; /* huge where the device's are */
+  uint64_t bytes = run->layout->host_page_count * mr_plan_host_page_bytes(page_bytes);
   return deferred ? mr_memory_reserve(bytes, page_bytes, "host tier", &run->host)
                   : mr_memory_map(bytes, page_bytes, "host tier", &run->host);
 }

@@ -532,9 +532,9 @@ static void mutate_homes(struct mutation *m) {
   }
 }
 
-/* Small inputs of ops on the host. */
-static uint64_t handed_bytes(const struct mr_program_plan *plan) {
-  uint64_t bytes = 0;
+/* Pages, and small inputs of ops there. */
+static uint64_t host_bytes(const struct mr_program_plan *plan) {
+  uint64_t bytes = plan->host_page_count * (plan->page_bytes < 32768 ? 4096 : plan->page_bytes / 8);
   for (uint32_t i = 0; i < plan->instruction_count[MR_QUEUE_HOST]; i++) {
     mr_op_id id = plan->instructions[MR_QUEUE_HOST][i].op;
     const uint32_t *operands = &plan->operands[plan->first_operand[id]];
@@ -563,9 +563,9 @@ static void mutate_numbers(const struct mutation *m) {
     mutant->instances[0].bytes--;
     expect_refused(m, mutant, "a byte less in instance", 0);
   }
-  const uint64_t needs[MR_TIER_COUNT] = {
-      m->plan->small_bytes + m->plan->device_page_count * m->plan->page_bytes,
-      m->plan->host_page_count * m->plan->page_bytes + handed_bytes(m->plan), m->plan->nvme_bytes};
+  const uint64_t needs[MR_TIER_COUNT] = {m->plan->small_bytes +
+                                             m->plan->device_page_count * m->plan->page_bytes,
+                                         host_bytes(m->plan), m->plan->nvme_bytes};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     struct mr_plan_problem tight = *m->problem;
     struct mutation budget = *m;

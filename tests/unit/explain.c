@@ -95,7 +95,8 @@ static void holdings_add_up_to_the_peaks(void **state) {
     assert_int_equal(mr_explain_holdings(&draw.problem, plan, holdings), MR_OK);
     assert_int_equal(sum_of(&holdings[MR_TIER_DEVICE]),
                      plan->small_bytes + plan->device_page_count * plan->page_bytes);
-    assert_int_equal(sum_of(&holdings[MR_TIER_HOST]), plan->host_page_count * plan->page_bytes);
+    assert_int_equal(sum_of(&holdings[MR_TIER_HOST]),
+                     plan->host_page_count * mr_plan_host_page_bytes(plan->page_bytes));
     assert_int_equal(sum_of(&holdings[MR_TIER_NVME]), plan->nvme_bytes);
     uint64_t at_peak = pages_at(plan, holdings[MR_TIER_DEVICE].op);
     assert_int_equal(holdings[MR_TIER_DEVICE].idle_bytes,

@@ -142,6 +142,32 @@ static void clean_parameter_is_dropped(void **state) {
   fixture_fini(&f);
 }
 
+/* Tensors of nine pages take 16 on the device, where pages are mapped by eight, and nine below. */
+static void host_is_counted_in_smaller_pages(void **state) {
+  (void)state;
+  struct mr_graph *graph = new_graph();
+  mr_tensor_id w = plan_add_tensor(graph, MR_PARAMETER, 9 * PAGE);
+  mr_tensor_id v = plan_add_tensor(graph, MR_PARAMETER, 9 * PAGE);
+  mr_tensor_id loss = plan_add_tensor(graph, MR_STATE, 4);
+  (void)plan_add_op(graph, LIST(w), LIST(loss), 0);
+  (void)plan_add_op(graph, LIST(v), LIST(loss), 0);
+  struct fixture f;
+  fixture_init(&f, graph);
+  f.problem.page_bytes = 8 * PAGE;
+  f.problem.budget_bytes[MR_TIER_HOST] = 18 * PAGE;
+  struct mr_program_plan *plan = make(&f, 8 + 16);
+  assert_true(plan->fits);
+  assert_int_equal(plan->device_page_count, 2);
+  assert_int_equal(plan->host_page_count, 18);
+  assert_int_equal(mr_program_plan_host_bytes(plan), 18 * PAGE);
+  mr_program_plan_destroy(plan);
+  f.problem.budget_bytes[MR_TIER_HOST] = 18 * PAGE - 1;
+  plan = make(&f, 8 + 16);
+  assert_false(plan->fits);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 static void untouched_parameter_rests_below(void **state) {
   (void)state;
   struct mr_graph *graph = new_graph();
@@ -328,6 +354,7 @@ int main(void) {
       cmocka_unit_test(crowded_activation_goes_and_comes_back),
       cmocka_unit_test(refusal_names_what_would_do),
       cmocka_unit_test(clean_parameter_is_dropped),
+      cmocka_unit_test(host_is_counted_in_smaller_pages),
       cmocka_unit_test(untouched_parameter_rests_below),
       cmocka_unit_test(small_tensors_share_their_arena),
       cmocka_unit_test(bad_problems_are_refused),

@@ -96,7 +96,8 @@ static void check_usage(const struct draw *draw, const struct mr_program_plan *p
   uint64_t bytes = plan->small_bytes + plan->device_page_count * plan->page_bytes;
   assert_true(peak <= plan->device_page_count);
   assert_true(bytes <= draw->problem.budget_bytes[MR_TIER_DEVICE]);
-  assert_true(plan->host_page_count * plan->page_bytes <= draw->problem.budget_bytes[MR_TIER_HOST]);
+  assert_true(plan->host_page_count * mr_plan_host_page_bytes(plan->page_bytes) <=
+              draw->problem.budget_bytes[MR_TIER_HOST]);
   assert_true(plan->nvme_bytes <= draw->problem.budget_bytes[MR_TIER_NVME]);
   double bound_seconds = 0;
   assert_int_equal(mr_program_plan_bound(&draw->problem, &bound_seconds), MR_OK);

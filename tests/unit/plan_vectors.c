@@ -69,7 +69,7 @@ static struct mr_program_plan *plan(struct vector *vector, uint64_t host, uint64
     assert_int_equal(mr_program_plan_verify(&vector->problem, plan), MR_OK);
     uint64_t device_bytes = plan->small_bytes + plan->device_page_count * plan->page_bytes;
     assert_true(device_bytes <= device * UNIT);
-    assert_true(plan->host_page_count * plan->page_bytes <= host * UNIT);
+    assert_true(plan->host_page_count * mr_plan_host_page_bytes(plan->page_bytes) <= host * UNIT);
   }
   return plan;
 }
