@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON as text, without what jansson 2.14 leaves to chance: json_dumps gives a text with holes
- * where memory runs out in the middle; here the size is known before anything is written.
+ * JSON as text, without what jansson 2.14 leaves to chance where memory runs out in the middle:
+ * json_dumps gives a text with holes, so here the size is known before anything is written; and
+ * json_loadb loses a byte of a token whose buffer could not grow, and takes it for another token or
+ * reads beyond its end, so here that buffer has grown before the text comes.
  */
 #ifndef MEMRUN_BASE_JSON_H
 #define MEMRUN_BASE_JSON_H
@@ -19,5 +21,13 @@
  */
 MR_CHECK_RESULT mr_status mr_json_print(json_t *root, size_t flags, const char *what,
                                         char **text_out);
+
+/*
+ * The object or array that `text` is; names in it may not repeat. `what` is for the message about
+ * memory, the only one that is logged. The caller releases the root. MR_CORRUPT: `error_out` has
+ * the line and what is wrong there; MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_json_read(const char *what, const char *text, size_t bytes,
+                                       json_t **root_out, json_error_t *error_out);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "plan/plan_text.h"
 
 const char *const mr_plan_text_queues[MR_QUEUE_COUNT] = {
@@ -161,13 +162,12 @@ mr_status mr_plan_file_open(const char *name, const char *text, size_t bytes,
   }
   file->name = name;
   json_error_t error;
-  file->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  mr_status status = MR_OK;
-  if (file->root == NULL) {
+  mr_status status = mr_json_read("the plan", text, bytes, &file->root, &error);
+  if (status == MR_CORRUPT) {
     status = mr_plan_text_refuse(file, "line %d: %s", error.line, error.text);
-  } else if (!json_is_object(file->root)) {
+  } else if (status == MR_OK && !json_is_object(file->root)) {
     status = mr_plan_text_refuse(file, "no plan file: an object is wanted");
-  } else {
+  } else if (status == MR_OK) {
     status = read_header(file);
   }
   if (status != MR_OK) {

@@ -145,8 +145,11 @@ mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *pr
     return MR_NO_MEMORY;
   }
   json_error_t error;
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-  mr_status status = root != NULL && read_root(root, profile) ? MR_OK : MR_INVALID;
+  json_t *root = NULL;
+  mr_status status = mr_json_read("the profile", text, bytes, &root, &error);
+  if (status != MR_NO_MEMORY) {
+    status = status == MR_OK && read_root(root, profile) ? MR_OK : MR_INVALID;
+  }
   if (status == MR_OK) {
     *profile_out = *profile;
   }

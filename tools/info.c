@@ -3,7 +3,6 @@
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -133,11 +132,9 @@ mr_status info_tell_machine(struct cli *cli, struct output *output, const char *
   if (status != MR_OK) {
     return status;
   }
-  json_t *machine = json_loads(text, 0, NULL);
-  free(text);
+  json_t *machine = job_read_json("the machine", text, &status);
   if (machine == NULL) {
-    mr_log(MR_LOG_ERROR, "out of memory for the profile");
-    return MR_NO_MEMORY;
+    return status;
   }
   if (cli->json) {
     status = output_json(

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "runtime/machine_file.h"
 #include "tools/job.h"
 
@@ -49,14 +50,18 @@ void job_prepare(struct cli *cli) {
   }
 }
 
-json_t *job_plan_details(const struct mr_plan *plan) {
-  char *text = NULL;
-  if (mr_plan_json(plan, &text) != MR_OK) {
-    return NULL;
-  }
-  json_t *object = json_loads(text, 0, NULL);
+json_t *job_read_json(const char *what, char *text, mr_status *status_out) {
+  json_t *object = NULL;
+  json_error_t error;
+  *status_out = mr_json_read(what, text, strlen(text), &object, &error);
   free(text);
   return object;
+}
+
+json_t *job_plan_details(const struct mr_plan *plan) {
+  char *text = NULL;
+  mr_status status = mr_plan_json(plan, &text);
+  return status == MR_OK ? job_read_json("the plan", text, &status) : NULL;
 }
 
 uint64_t job_memory_budget(const struct mr_plan_summary *summary) {

@@ -20,6 +20,10 @@ void job_prepare(struct cli *cli);
 /* The first half of it: NVMe alone. */
 void job_prepare_nvme(struct cli *cli);
 
+/* The object of a text that memrun wrote, which is freed; `what` names it where memory runs out.
+ * NULL: it did, and the status says so. */
+json_t *job_read_json(const char *what, char *text, mr_status *status_out);
+
 /* What the library tells of a plan, as an object; NULL: out of memory. */
 json_t *job_plan_details(const struct mr_plan *plan);
 

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -38,13 +37,7 @@ json_t *plan_explanation(const struct mr_plan *plan, mr_status *status_out) {
   if (*status_out != MR_OK) {
     return NULL;
   }
-  json_t *object = json_loads(text, 0, NULL);
-  free(text);
-  if (object == NULL) {
-    mr_log(MR_LOG_ERROR, "out of host memory: the explanation");
-    *status_out = MR_NO_MEMORY;
-  }
-  return object;
+  return job_read_json("the explanation", text, status_out);
 }
 
 /* ---- Tiers ---- */

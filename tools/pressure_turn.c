@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/job.h"
 #include "tools/pressure.h"
 
@@ -171,9 +172,14 @@ static void read_done(struct reader *reader, const json_t *done) {
 }
 
 static mr_status read_line(struct reader *reader, const char *line, size_t length) {
-  json_t *object = json_loadb(line, length, 0, NULL);
+  json_t *object = NULL;
+  json_error_t error;
+  mr_status status = mr_json_read("an event", line, length, &object, &error);
+  if (status == MR_NO_MEMORY) {
+    return status;
+  }
+  status = MR_OK;
   const char *event = json_string_value(json_object_get(object, "event"));
-  mr_status status = MR_OK;
   if (event != NULL && strcmp(event, "step") == 0) {
     read_step(reader, object);
   } else if (event != NULL && strcmp(event, "done") == 0) {

@@ -8,8 +8,8 @@
 
 #include <memrun/status.h>
 
-/* The JSON of any bytes; names may not repeat. `what` is for the message about memory. MR_CORRUPT:
- * not JSON, not logged; MR_NO_MEMORY. */
+/* The object that `data` is; names in it may not repeat. `what` is for the message about memory.
+ * MR_CORRUPT: no JSON object, not logged; MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status json_read(const char *what, const void *data, uint64_t bytes,
                                     json_t **root_out);
 

@@ -166,8 +166,7 @@ mr_status safetensors_parse_header(const char *path, const void *data, uint64_t 
   if (status == MR_NO_MEMORY) {
     return status;
   }
-  if (!json_is_object(root)) {
-    json_decref(root);
+  if (status != MR_OK) {
     return corrupt(path, "", "its header is not a JSON object");
   }
   struct safetensors header = {.entry_count = 0};
