@@ -281,6 +281,8 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
 bool mr_host_may_run(const struct mr_plan_problem *problem);
 double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op);
 uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);
+/* Whether a host that is apart can be handed the op; with larger pages it can be handed no more. */
+bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);
 /* What the op takes of the device's time at least, whoever runs it. */
 double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op);
 

@@ -432,18 +432,26 @@ static void settle_hosted(struct mr_dual *t, const struct choices *choices,
   }
 }
 
-/* What the ops themselves take at their sites. Where no host is left to run them it is not known
- * that the device must. */
+/* What an op takes of the device there. Where no host is left to run those that can leave it is not
+ * known that the device must. */
+static double seconds_here(const struct mr_dual *t, const struct mr_hosted_op *op) {
+  return t->may_host || !op->can_leave ? op->device_seconds : 0;
+}
+
+static bool may_leave(const struct mr_dual *t, const struct mr_hosted_op *op) {
+  return t->may_host && op->can_leave;
+}
+
+/* What the ops themselves take at their sites. */
 static void open_sites(struct mr_dual *t, const struct choices *choices) {
   for (uint32_t i = 0; i < t->hosted.count; i++) {
     const struct mr_hosted_op *op = &t->hosted.ops[i];
-    t->sites[i] = (struct mr_site){0};
-    if (t->may_host) {
-      t->sites[i] =
-          (struct mr_site){.device = choices->here[op->awaited].least * op->device_seconds,
-                           .host = choices->there[op->awaited].least * op->host_seconds +
-                                   choices->made_out.least * op->made_bytes,
-                           .bytes = op->made_bytes};
+    double here = choices->here[op->awaited].least;
+    double there = choices->there[op->awaited].least;
+    t->sites[i] = (struct mr_site){.device = here * seconds_here(t, op), .bytes = op->made_bytes};
+    if (may_leave(t, op)) {
+      t->sites[i].host = here * op->handover_seconds + there * op->host_seconds +
+                         choices->made_out.least * op->made_bytes;
     }
   }
 }
@@ -455,7 +463,7 @@ static double choose_sites(struct mr_dual *t, double width) {
     struct mr_site *site = &t->sites[i];
     double more = site->host - site->device;
     cost += site->device;
-    if (t->may_host) {
+    if (may_leave(t, &t->hosted.ops[i])) {
       cost += mr_min_double(more, 0);
       site->part = part_of(more, width * site->bytes);
     }
@@ -464,10 +472,11 @@ static double choose_sites(struct mr_dual *t, double width) {
 }
 
 static void settle_sites(struct mr_dual *t, const struct choices *choices) {
-  for (uint32_t i = 0; i < t->hosted.count && t->may_host; i++) {
+  for (uint32_t i = 0; i < t->hosted.count; i++) {
     const struct mr_hosted_op *op = &t->hosted.ops[i];
     double host = t->sites[i].part;
-    use(t, &choices->here[op->awaited], (1 - host) * op->device_seconds, &second_here);
+    double here = (1 - host) * seconds_here(t, op) + host * op->handover_seconds;
+    use(t, &choices->here[op->awaited], here, &second_here);
     use(t, &choices->there[op->awaited], host * op->host_seconds, &second_there);
     use(t, &choices->made_out, host * op->made_bytes, &byte_made_out);
   }

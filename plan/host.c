@@ -111,17 +111,25 @@ uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint6
   return bytes;
 }
 
+bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes) {
+  const struct mr_op *op = &graph->ops[id];
+  bool can =
+      mr_op_is_host_capable(graph, id) && op->scratch_bytes == 0 && op->run[MR_BACKEND_CPU] != NULL;
+  for (uint32_t i = 0; can && i < op->output_count; i++) {
+    can = mr_draft_pages_of(graph->tensors[op->outputs[i]].bytes, page_bytes) > 0;
+  }
+  return can && mr_host_handover_bytes(graph, id, page_bytes) <= MR_HANDOVER_BYTES;
+}
+
 /* Whether the queue of the host could run the op, were its operands used as they must. */
 static bool can_be_handed_over(const struct mr_draft *draft, mr_op_id id) {
   const struct mr_op *op = &draft->program->ops[id];
-  bool can = mr_op_is_host_capable(draft->program, id) && op->scratch_bytes == 0 &&
-             op->run[MR_BACKEND_CPU] != NULL;
+  bool can = mr_host_can_take(draft->program, id, draft->page_bytes);
   for (uint32_t i = 0; can && i < operand_count(op); i++) {
     mr_tensor_id t = operand_of(op, i);
-    bool small = draft->pages[t] == 0;
-    can = small ? i < op->input_count : is_wanted(draft->problem, t);
+    can = draft->pages[t] == 0 || is_wanted(draft->problem, t);
   }
-  return can && mr_host_handover_bytes(draft->program, id, draft->page_bytes) <= MR_HANDOVER_BYTES;
+  return can;
 }
 
 static bool operands_are_well_used(const struct mr_draft *draft, mr_op_id id) {

@@ -161,6 +161,19 @@ static void find_barrier(struct mr_hosted *hosted, const struct mr_graph *graph,
   }
 }
 
+static struct mr_hosted_op hosted_op(const struct mr_plan_problem *problem, mr_op_id id) {
+  const struct mr_graph *graph = problem->program;
+  uint64_t page_bytes = problem->page_bytes > 0 ? problem->page_bytes : MR_LEAST_PAGE_BYTES;
+  uint64_t handover_bytes = mr_host_handover_bytes(graph, id, page_bytes);
+  return (struct mr_hosted_op){
+      .op = id,
+      .device_seconds = problem->op_seconds[id],
+      .host_seconds = mr_host_op_seconds(problem, id),
+      .can_leave = mr_host_can_take(graph, id, page_bytes),
+      .handover_seconds = mr_draft_move_seconds(problem, MR_LINK_DEVICE_TO_HOST, handover_bytes),
+  };
+}
+
 static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *problem,
                       uint32_t *index) {
   const struct mr_graph *graph = problem->program;
@@ -168,11 +181,7 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
   for (mr_op_id k = 0; k < graph->op_count; k++) {
     if (mr_op_is_host_capable(graph, k)) {
       index[k] = hosted->count;
-      hosted->ops[hosted->count++] = (struct mr_hosted_op){
-          .op = k,
-          .device_seconds = problem->op_seconds[k],
-          .host_seconds = mr_host_op_seconds(problem, k),
-      };
+      hosted->ops[hosted->count++] = hosted_op(problem, k);
     }
   }
   mr_status status = mr_liveness_init(&liveness, graph);

@@ -7,7 +7,11 @@
  * - on the device, what it writes is kept round the step or goes out and comes back, what device
  *   ops made for it is kept or goes out and comes back, and the device spends the op's time;
  * - on the host, what device ops read comes in once after the op, what they made for it goes out,
- *   what they never use takes no room, and the host spends the op's time.
+ *   what they never use takes no room, the host spends the op's time, and the device that of
+ * handing it over.
+ *
+ * An op that writes small tensors, or that the host cannot be handed for another reason, runs on
+ * the device.
  *
  * That holds wherever in the step the op runs, hence also where updates run in the next step. Of a
  * tensor that several such ops use, each a part (an update in pieces), every op is given an equal
@@ -29,8 +33,10 @@ struct mr_hosted_op {
   mr_op_id op;
   mr_op_id not_before; /* the last op of the device that makes what it reads; MR_NO_OP: none */
   double device_seconds, host_seconds;
-  bool awaited;      /* by device ops, which read what it writes */
-  double made_bytes; /* by device ops in the step, for it and its like */
+  bool can_leave;          /* the host can be handed it, whatever the size of pages */
+  double handover_seconds; /* that the device takes for that at least */
+  bool awaited;            /* by device ops, which read what it writes */
+  double made_bytes;       /* by device ops in the step, for it and its like */
 };
 
 struct mr_hosted {

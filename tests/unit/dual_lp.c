@@ -114,7 +114,7 @@ static void add_use(struct lp *lp, uint32_t window, const struct dual_toll *amou
     const struct dual_toll *toll = &lp->tolls[j];
     double seconds = toll->in * amount->in + toll->out * amount->out +
                      toll->device * amount->device + toll->host * amount->host +
-                     toll->after_host * amount->after_host;
+                     toll->handed * amount->handed + toll->after_host * amount->after_host;
     add_entry(lp, toll_row(lp, j, window), -seconds);
   }
 }
@@ -247,6 +247,7 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
   int32_t *whole = dual_take(model->version_count, sizeof *whole);
   int32_t here = add_row(lp, 1);
   int32_t there = add_row(lp, 0);
+  int32_t handed = add_row(lp, 0);
   int32_t made = add_row(lp, 0);
   for (uint32_t v = 0; v < model->version_count; v++) {
     if (model->versions[v].site == site + 1) {
@@ -256,9 +257,15 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
   }
   add_anywhere(lp, &(struct dual_toll){.device = 1}, true, here);
   add_anywhere(lp, &(struct dual_toll){.host = 1}, true, there);
+  add_anywhere(lp, &(struct dual_toll){.handed = 1}, true, handed);
   add_anywhere(lp, &(struct dual_toll){.out = model->sites[site].made_bytes}, false, made);
+  if (model->sites[site].stays) {
+    free(whole);
+    return;
+  }
   add_entry(lp, here, 1);
   add_entry(lp, there, -1);
+  add_entry(lp, handed, -1);
   add_entry(lp, made, -1);
   for (uint32_t v = 0; v < model->version_count; v++) {
     if (model->versions[v].site == site + 1) {

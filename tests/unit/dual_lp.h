@@ -35,6 +35,7 @@ struct dual_version {
 /* An update that runs on the device or on the host. */
 struct dual_site {
   mr_op_id op;
+  bool stays;        /* on the device */
   double made_bytes; /* on the device, for it */
 };
 
@@ -52,10 +53,10 @@ struct dual_model {
   uint32_t version_count;
 };
 
-/* What a resource takes: seconds for a byte in and a byte out, for an update on the device and on
- * the host, for a byte in because an update ran there, and for each other op. */
+/* What a resource takes: seconds for a byte in and a byte out, for an update on the device, on the
+ * host and handed over, for a byte in because an update ran there, and for each other op. */
 struct dual_toll {
-  double in, out, device, host, after_host, op;
+  double in, out, device, host, handed, after_host, op;
 };
 
 static inline void *dual_take(size_t count, size_t size) {
