@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "plan/draft.h"
+#include "plan/evict_lane.h"
 #include "plan/host_lane.h"
 
 /* How many fetches of a link are looked at for one that can start. */
@@ -28,24 +29,12 @@ struct fetch_lane {
   bool busy;
 };
 
-struct evict_lane {
-  mr_link link;
-  uint32_t *ring; /* gaps, first in, first out; the first is on its way where busy */
-  uint32_t capacity;
-  uint32_t first;
-  uint32_t count;
-  uint64_t tail_pages; /* of those whose pages the next op must leave alone */
-  double remaining_seconds;
-  bool busy;
-  bool yielded; /* the first was left waiting for reads, not for the lane */
-};
-
 struct sweep {
   struct mr_draft *draft;
   uint32_t n;
   double lookahead_seconds;
   struct fetch_lane fetch[2];
-  struct evict_lane evict[2];
+  struct mr_evict_lane evict[2];
   struct mr_host_lane host;
   uint64_t made_fetches;  /* begun, of what the host makes */
   uint32_t *opens;        /* gaps by the op that opens them */
@@ -134,7 +123,7 @@ static void sweep_fini(struct sweep *sweep) {
   for (uint32_t lane = 0; lane < 2; lane++) {
     free(sweep->fetch[lane].gaps);
     free(sweep->fetch[lane].started_laps);
-    free(sweep->evict[lane].ring);
+    mr_evict_lane_fini(&sweep->evict[lane]);
   }
   free(sweep->opens);
   free(sweep->first_opens);
@@ -157,13 +146,11 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   bool failed = mr_host_lane_init(&sweep->host, draft) != MR_OK;
   for (uint32_t lane = 0; lane < 2; lane++) {
     sweep->fetch[lane].link = lane == 0 ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
-    sweep->evict[lane].link = lane == 0 ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
+    mr_link out = lane == 0 ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
+    failed = mr_evict_lane_init(&sweep->evict[lane], out, gaps) != MR_OK || failed;
     sweep->fetch[lane].gaps = mr_allocate(gaps, sizeof(uint32_t));
     sweep->fetch[lane].started_laps = mr_allocate(gaps, sizeof(uint32_t));
-    sweep->evict[lane].ring = mr_allocate(gaps + 1ull, sizeof(uint32_t));
-    sweep->evict[lane].capacity = gaps + 1;
-    failed = failed || sweep->fetch[lane].gaps == NULL || sweep->fetch[lane].started_laps == NULL ||
-             sweep->evict[lane].ring == NULL;
+    failed = failed || sweep->fetch[lane].gaps == NULL || sweep->fetch[lane].started_laps == NULL;
   }
   sweep->opens = mr_allocate(gaps, sizeof *sweep->opens);
   sweep->first_opens = mr_allocate(sweep->n + 1ull, sizeof *sweep->first_opens);
@@ -200,7 +187,7 @@ static uint64_t tail_pages(const struct sweep *sweep) {
 
 /* The move out of a gap is over, or its pages are no longer held back for it: whoever runs from now
  * on may have them. The books have counted them up to here. */
-static void end_tail(struct sweep *sweep, struct evict_lane *lane, uint32_t index) {
+static void end_tail(struct sweep *sweep, struct mr_evict_lane *lane, uint32_t index) {
   struct mr_draft_gap *gap = &sweep->draft->gaps[index];
   if (!sweep->tailed[index]) {
     return;
@@ -215,9 +202,9 @@ static void end_tail(struct sweep *sweep, struct evict_lane *lane, uint32_t inde
  * whoever takes them. */
 static void end_tails_of_step(struct sweep *sweep) {
   for (uint32_t i = 0; i < 2; i++) {
-    struct evict_lane *lane = &sweep->evict[i];
+    struct mr_evict_lane *lane = &sweep->evict[i];
     for (uint32_t j = 0; j < lane->count; j++) {
-      uint32_t gap = lane->ring[(lane->first + j) % lane->capacity];
+      uint32_t gap = mr_evict_lane_gap(lane, j);
       if (sweep->draft->gaps[gap].wrap || sweep->draft->gaps[gap].final) {
         end_tail(sweep, lane, gap);
       }
@@ -226,10 +213,10 @@ static void end_tails_of_step(struct sweep *sweep) {
 }
 
 /* Whether a move out is not over that must be before the next op. */
-static bool still_leaves(const struct sweep *sweep, const struct evict_lane *lane) {
+static bool still_leaves(const struct sweep *sweep, const struct mr_evict_lane *lane) {
   bool leaves = false;
   for (uint32_t i = 0; i < lane->count && !leaves; i++) {
-    uint32_t index = lane->ring[(lane->first + i) % lane->capacity];
+    uint32_t index = mr_evict_lane_gap(lane, i);
     const struct mr_draft_gap *gap = &sweep->draft->gaps[index];
     leaves = gap->final && sweep->op >= sweep->opened_at[index] + gap->next_life_op - gap->after_op;
   }
@@ -284,9 +271,9 @@ static void finish_op(struct sweep *sweep) {
     g->evict_op = g->after_op;
     sweep->opened_at[gap] = sweep->op;
     if (g->written) {
-      struct evict_lane *lane = &sweep->evict[g->decision == MR_DECISION_NVME];
-      MR_ASSERT(lane->count < lane->capacity);
-      lane->ring[(lane->first + lane->count++) % lane->capacity] = gap;
+      struct mr_evict_lane *lane = &sweep->evict[g->decision == MR_DECISION_NVME];
+      bool due = g->fixed && sweep->host.count > 0;
+      mr_evict_lane_add(lane, gap, due ? sweep->op + g->latest_release_op - k : MR_EVICT_NOT_DUE);
       lane->tail_pages += draft->pages[g->tensor];
       sweep->leaving[gap] = true;
       sweep->tailed[gap] = true;
@@ -415,7 +402,7 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
 
 /* Whether a write had better leave a shared drive to the read that goes on: nobody wants its pages
  * yet, nor will soon. */
-static bool yields(const struct sweep *sweep, const struct evict_lane *lane) {
+static bool yields(const struct sweep *sweep, const struct mr_evict_lane *lane) {
   const struct mr_draft *draft = sweep->draft;
   const struct fetch_lane *reads = &sweep->fetch[1];
   struct grant grant;
@@ -428,7 +415,7 @@ static bool yields(const struct sweep *sweep, const struct evict_lane *lane) {
          find_fetch(sweep, reads, &grant) != WISH_WAITS;
 }
 
-static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
+static void try_evict(struct sweep *sweep, struct mr_evict_lane *lane) {
   if (lane->busy || lane->count == 0) {
     return;
   }
@@ -436,7 +423,8 @@ static void try_evict(struct sweep *sweep, struct evict_lane *lane) {
     lane->yielded = true;
     return;
   }
-  uint32_t gap = lane->ring[lane->first];
+  mr_evict_lane_sort(lane);
+  uint32_t gap = mr_evict_lane_gap(lane, 0);
   struct mr_draft_gap *g = &sweep->draft->gaps[gap];
   uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
   uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
@@ -509,7 +497,7 @@ static void advance(struct sweep *sweep) {
   note_work(sweep, pass);
   for (uint32_t i = 0; i < 2; i++) {
     struct fetch_lane *fetch = &sweep->fetch[i];
-    struct evict_lane *evict = &sweep->evict[i];
+    struct mr_evict_lane *evict = &sweep->evict[i];
     if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= 1e-12) {
       fetch->busy = false;
       uint32_t gap = fetch->gaps[fetch->active % fetch->count];
@@ -517,12 +505,12 @@ static void advance(struct sweep *sweep) {
     }
     if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= 1e-12) {
       evict->busy = false;
-      end_tail(sweep, evict, evict->ring[evict->first]);
-      const struct mr_draft_gap *gone = &sweep->draft->gaps[evict->ring[evict->first]];
-      sweep->leaving[evict->ring[evict->first]] = false;
-      sweep->due[gone->latest_release_op % sweep->n] -= gone->fixed;
-      evict->first = (evict->first + 1) % evict->capacity;
-      evict->count--;
+      uint32_t gone = mr_evict_lane_gap(evict, 0);
+      const struct mr_draft_gap *gap = &sweep->draft->gaps[gone];
+      end_tail(sweep, evict, gone);
+      sweep->leaving[gone] = false;
+      sweep->due[gap->latest_release_op % sweep->n] -= gap->fixed;
+      mr_evict_lane_drop(evict);
     }
   }
   mr_host_lane_pass(&sweep->host, pass);
@@ -538,9 +526,9 @@ static void advance(struct sweep *sweep) {
 static void settle(struct sweep *sweep) {
   struct mr_draft *draft = sweep->draft;
   for (uint32_t i = 0; i < 2; i++) {
-    struct evict_lane *lane = &sweep->evict[i];
+    struct mr_evict_lane *lane = &sweep->evict[i];
     for (uint32_t j = 0; j < lane->count; j++) {
-      end_tail(sweep, lane, lane->ring[(lane->first + j) % lane->capacity]);
+      end_tail(sweep, lane, mr_evict_lane_gap(lane, j));
     }
   }
   for (uint32_t i = 0; i < draft->gap_count; i++) {

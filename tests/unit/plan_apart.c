@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #include "plan/draft.h"
+#include "plan/evict_lane.h"
+#include "plan/updates.h"
 #include "unit/plan_programs.h"
 
 #define PAGE       4096u
@@ -21,16 +23,24 @@
 #define LIST(...)  ((const mr_tensor_id[]){__VA_ARGS__, END})
 
 /* A step: forward ops w x -> y of all layers, then back from the last, for each, backward w y -> g
- * and its update w g m. */
+ * and its update w g m; or all updates from the first layer on behind an op that waits for all g.
+ */
 struct fixture {
   struct mr_graph *graph;
   double *op_seconds;
   struct mr_plan_problem problem;
   mr_tensor_id weight[LAYERS], state[LAYERS], gradient[LAYERS], activation[LAYERS];
   mr_op_id update[LAYERS];
+  mr_op_id norm;
 };
 
-static void fixture_init(struct fixture *f) {
+static void add_update(struct fixture *f, uint32_t i, mr_tensor_id norm) {
+  f->update[i] = plan_add_op(f->graph, LIST(f->weight[i], f->gradient[i], f->state[i], norm),
+                             LIST(f->weight[i], f->state[i]), 0);
+  f->graph->ops[f->update[i]].flags |= MR_OP_HOST_CAPABLE;
+}
+
+static void fixture_init(struct fixture *f, bool clips) {
   *f = (struct fixture){0};
   assert_int_equal(mr_graph_create(&f->graph), MR_OK);
   for (uint32_t i = 0; i < LAYERS; i++) {
@@ -43,11 +53,19 @@ static void fixture_init(struct fixture *f) {
     (void)plan_add_op(f->graph, LIST(f->weight[i], i > 0 ? f->activation[i - 1] : END),
                       LIST(f->activation[i]), 0);
   }
+  mr_tensor_id norm = END;
   for (uint32_t i = LAYERS; i-- > 0;) {
     (void)plan_add_op(f->graph, LIST(f->weight[i], f->activation[i]), LIST(f->gradient[i]), 0);
-    f->update[i] = plan_add_op(f->graph, LIST(f->weight[i], f->gradient[i], f->state[i]),
-                               LIST(f->weight[i], f->state[i]), 0);
-    f->graph->ops[f->update[i]].flags |= MR_OP_HOST_CAPABLE;
+    if (clips) {
+      mr_tensor_id sum = norm;
+      norm = plan_add_tensor(f->graph, MR_ACTIVATION, sizeof(float));
+      f->norm = plan_add_op(f->graph, LIST(f->gradient[i], sum), LIST(norm), 0);
+    } else {
+      add_update(f, i, END);
+    }
+  }
+  for (uint32_t i = 0; i < LAYERS && clips; i++) {
+    add_update(f, i, norm);
   }
   f->op_seconds = plan_op_seconds(f->graph, OP_SECONDS);
   plan_problem_init(&f->problem, f->graph);
@@ -90,7 +108,7 @@ static void they_hide_behind_the_backward_pass(void **state) {
   (void)state;
   struct fixture f;
   for (uint64_t tensors = 30; tensors <= 34; tensors++) {
-    fixture_init(&f);
+    fixture_init(&f, false);
     struct mr_program_plan *plan = make(&f, tensors);
     uint32_t host_ops = plan->instruction_count[MR_QUEUE_HOST];
     double device_seconds = (3 * LAYERS - host_ops) * OP_SECONDS;
@@ -105,7 +123,7 @@ static void they_hide_behind_the_backward_pass(void **state) {
 static void those_with_time_to_spare_are_the_hosts(void **state) {
   (void)state;
   struct fixture f;
-  fixture_init(&f);
+  fixture_init(&f, false);
   struct mr_program_plan *plan = make(&f, 32);
   for (uint32_t i = 0; i < LAYERS; i++) {
     assert_int_equal(runs_on_host(plan, f.update[i]), i >= LAYERS - HOST_OPS);
@@ -114,12 +132,61 @@ static void those_with_time_to_spare_are_the_hosts(void **state) {
   fixture_fini(&f);
 }
 
+/* Moves out go in the order in which they came, but those that the host waits for in its own where
+ * one of them is the first. */
+static void the_host_is_served_in_its_order(void **state) {
+  (void)state;
+  static const uint64_t due_at[] = {MR_EVICT_NOT_DUE, 7, 9, MR_EVICT_NOT_DUE, 5, 5};
+  static const uint32_t order[] = {0, 4, 5, 1, 2, 3};
+  struct mr_evict_lane lane;
+  assert_int_equal(mr_evict_lane_init(&lane, MR_LINK_DEVICE_TO_HOST, MR_COUNT_OF(due_at)), MR_OK);
+  for (uint32_t turn = 0; turn < 3; turn++) { /* round the end of the ring */
+    for (uint32_t gap = 0; gap < MR_COUNT_OF(due_at); gap++) {
+      mr_evict_lane_add(&lane, gap, due_at[gap]);
+    }
+    for (uint32_t i = 0; i < MR_COUNT_OF(order); i++) {
+      mr_evict_lane_sort(&lane);
+      assert_int_equal(mr_evict_lane_gap(&lane, 0), order[i]);
+      mr_evict_lane_drop(&lane);
+    }
+    mr_evict_lane_sort(&lane);
+    assert_int_equal(lane.count, 0);
+  }
+  mr_evict_lane_fini(&lane);
+}
+
+/* The host updates everything, from the first layer on, whose gradient is made last while others
+ * still leave: it goes out before them, so that the host need not wait for all. */
+static void the_first_update_waits_for_one_gradient(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool *on_host = mr_allocate(f.graph->tensor_count, sizeof *on_host);
+  assert_non_null(on_host);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    mr_want_on_host(f.graph, f.update[i], on_host);
+    f.op_seconds[f.norm - 2 * i] = 0;
+  }
+  f.problem.on_host = on_host;
+  f.problem.host_bytes_per_second = 3e8;
+  struct mr_program_plan *plan = make(&f, 2 * LAYERS);
+  const struct mr_instruction *first = &plan->instructions[MR_QUEUE_HOST][0];
+  double norm_seconds = plan->instructions[MR_QUEUE_COMPUTE][f.norm].end_seconds;
+  assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], LAYERS);
+  assert_int_equal(first->op, f.update[0]);
+  assert_true(first->start_seconds < norm_seconds + 2.1 * OP_SECONDS);
+  assert_true(plan->step_seconds < 40 * OP_SECONDS); /* in the order they are made: 41.6 */
+  mr_program_plan_destroy(plan);
+  free(on_host);
+  fixture_fini(&f);
+}
+
 /* Some weight is back before the step ends; then the host's bytes rest there still, since the next
  * update reads them. */
 static void a_home_on_the_device_has_a_copy(void **state) {
   (void)state;
   struct fixture f;
-  fixture_init(&f);
+  fixture_init(&f, false);
   struct mr_program_plan *plan = make(&f, 32);
   uint32_t copies = 0;
   for (uint32_t i = 0; i < LAYERS; i++) {
@@ -181,6 +248,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(they_hide_behind_the_backward_pass),
       cmocka_unit_test(those_with_time_to_spare_are_the_hosts),
+      cmocka_unit_test(the_host_is_served_in_its_order),
+      cmocka_unit_test(the_first_update_waits_for_one_gradient),
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
       cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
