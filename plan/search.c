@@ -270,9 +270,36 @@ static mr_status search_from(struct mr_draft *draft) {
   return status;
 }
 
+/* Whether another gap of the tensor finds below what this one's move out leaves there, or what
+ * rests there between steps because of it. */
+static bool is_relied_on(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  bool found = false;
+  for (uint32_t i = draft->first_gap[gap->tensor]; i < draft->first_gap[gap->tensor + 1]; i++) {
+    const struct mr_draft_gap *other = &draft->gaps[i];
+    found = found || (other != gap && other->decision == gap->decision && !other->written);
+  }
+  return found && (gap->written || gap->wrap);
+}
+
+/* Keeps what comes back at the op from which on its pages would be free: no other has them. */
+static void close_empty_holes(struct mr_draft *draft) {
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    bool moves = gap->decision != MR_DECISION_KEEP && !gap->fixed && !gap->resting;
+    if (moves && gap->release_op == gap->fetch_op && !(gap->wrap && draft->line_only) &&
+        !is_relied_on(draft, gap)) {
+      mr_draft_keep(draft, i);
+    }
+  }
+}
+
 /* The sweep that the plan is made of. */
 static mr_status schedule(struct mr_draft *draft) {
-  return mr_draft_schedule(draft, FINAL_LAPS, draft->lookahead_seconds);
+  mr_status status = mr_draft_schedule(draft, FINAL_LAPS, draft->lookahead_seconds);
+  if (status == MR_OK) {
+    close_empty_holes(draft);
+  }
+  return status;
 }
 
 mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out) {
