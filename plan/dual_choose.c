@@ -352,6 +352,26 @@ static double leave_cost(const struct mr_dual *t, const struct choices *choices,
                         : come_back(t, stay, NULL).least;
 }
 
+/* The first op of a stay at which bytes may be gone that go out in a window; its end: none. */
+static uint32_t gone_at(const struct mr_dual *t, const struct mr_stay *stay, uint32_t window) {
+  uint32_t op = start_of(t, stay, window).op;
+  return window > stay->to || op > stay->end ? stay->end : op;
+}
+
+/* In which window bytes that were made for an op go out, and the room that they take till then. */
+static struct choice choose_made_out(const struct mr_dual *t, const struct mr_version *version,
+                                     const struct mr_toll *amount) {
+  const struct mr_stay *stay = &t->stays[version->first];
+  struct choice choice = {.from = version->write_window,
+                          .to = version->write_window + t->window_count - 1,
+                          .least = INFINITY};
+  for (uint32_t v = choice.from; v <= choice.to; v++) {
+    double room = t->before[gone_at(t, stay, v)] - t->before[stay->begin];
+    set_cost(&choice, v, mr_toll_on(toll_in(t, v), amount) + room);
+  }
+  return choice;
+}
+
 static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr_version *version) {
   return &t->hosted.ops[version->hosted - 1];
 }
@@ -360,8 +380,8 @@ static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr
 static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
                          const struct mr_version *version) {
   struct mr_site *site = &t->sites[version->hosted - 1];
-  double device = choices->out.least;
-  double host = 0;
+  double device = version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
+  double host = version->made ? choose_made_out(t, version, &byte_made_out).least : 0;
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
     double leave = mr_min_double(leave_cost(t, choices, version, stay), 0);
@@ -403,15 +423,32 @@ static void settle_rest(struct mr_dual *t, const struct choices *choices,
   }
 }
 
+/* So many bytes that were made for an op go out. */
+static void settle_made_out(struct mr_dual *t, const struct mr_version *version,
+                            const struct mr_toll *amount, double bytes, double width) {
+  const struct mr_stay *stay = &t->stays[version->first];
+  struct choice out = choose_made_out(t, version, amount);
+  spread(&out, width);
+  use(t, &out, bytes, amount);
+  for (uint32_t v = out.from; v <= out.to; v++) {
+    free_room(t, -bytes * out.costs[v], stay->begin, gone_at(t, stay, v));
+  }
+}
+
 static void settle_hosted(struct mr_dual *t, const struct choices *choices,
                           const struct mr_version *version, double width) {
   double host = t->sites[version->hosted - 1].part;
-  double device = choices->out.least;
+  double device = version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
   for (uint32_t i = version->first; i < version->end; i++) {
     device += mr_min_double(leave_cost(t, choices, version, &t->stays[i]), 0);
   }
   double out = (1 - host) * part_of(device, width);
-  use(t, &choices->out, out * version->bytes, &byte_out);
+  if (version->made) {
+    settle_made_out(t, version, &byte_out, version->bytes * out, width);
+    settle_made_out(t, version, &byte_made_out, version->bytes * host, width);
+  } else {
+    use(t, &choices->out, out * version->bytes, &byte_out);
+  }
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
     double replaced = i == version->stale ? host : 0;
@@ -497,7 +534,7 @@ static void begin(struct mr_dual *t) {
 double mr_dual_choose(struct mr_dual *t, double width) {
   double value = 0;
   double left = 0;
-  struct choices choices;
+  struct choices choices = {0};
   begin(t);
   if (t->hosted.count > 0) {
     choose_all(t, &choices);

@@ -116,9 +116,10 @@ static mr_status add_resting(struct mr_dual *t, const struct mr_graph *graph) {
   for (mr_tensor_id i = 0; i < graph->tensor_count && status == MR_OK; i++) {
     bool rests = hosted->first_user[i] < hosted->first_user[i + 1];
     if (!rests || hosted->rests_after[i] == MR_NO_OP) continue;
+    mr_op_id write = hosted->made[i] ? hosted->made_by[i] : hosted->rests_after[i];
     status = mr_spans_add(&t->spans, &(struct mr_span){.tensor = i,
                                                        .bytes = (double)graph->tensors[i].bytes,
-                                                       .last_write = hosted->rests_after[i],
+                                                       .last_write = write,
                                                        .after_op = hosted->rests_after[i],
                                                        .before_op = hosted->rests_before[i],
                                                        .written = true,
@@ -177,6 +178,7 @@ static void mark_hosted(struct mr_dual *t, struct mr_version *version, uint32_t 
   bool has_user = user < hosted->first_user[tensor + 1];
   bool made = hosted->made[tensor];
   version->rests = first >= t->resting_from;
+  version->made = version->rests && made;
   version->written = (has_user && !made) || version->rests || (version->written && !made);
   if (!has_user || (made && !version->rests)) {
     return;

@@ -42,6 +42,7 @@ struct mr_version {
   uint32_t hosted;       /* 1 + the number of the op that wrote it, perhaps on the host; 0: none */
   uint32_t stale;        /* of a hosted one: the stay that the op runs in */
   bool rests;            /* no other op uses it */
+  bool made;             /* and device ops made it in the step */
 };
 
 /* What a choice between the device and the host costs, and how much of the host is chosen. */

@@ -12,14 +12,17 @@
 struct uses {
   uint32_t hosted;                /* how many of them */
   bool hosted_read, hosted_write; /* each does */
-  bool device_writes, hosted_last;
-  mr_op_id device_last; /* MR_NO_OP: none */
+  bool hosted_last;
+  mr_op_id device_last, device_write; /* the last; MR_NO_OP: none */
 };
 
 static struct uses uses_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
                            mr_tensor_id t) {
-  struct uses uses = {
-      .hosted_read = true, .hosted_write = true, .hosted_last = true, .device_last = MR_NO_OP};
+  struct uses uses = {.hosted_read = true,
+                      .hosted_write = true,
+                      .hosted_last = true,
+                      .device_last = MR_NO_OP,
+                      .device_write = MR_NO_OP};
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
     const struct mr_access *access = &liveness->accesses[i];
     if (mr_op_is_host_capable(graph, access->op)) {
@@ -27,7 +30,7 @@ static struct uses uses_of(const struct mr_graph *graph, const struct mr_livenes
       uses.hosted_read = uses.hosted_read && access->reads;
       uses.hosted_write = uses.hosted_write && access->writes;
     } else {
-      uses.device_writes = uses.device_writes || access->writes;
+      uses.device_write = access->writes ? access->op : uses.device_write;
       uses.device_last = access->op;
       uses.hosted_last = uses.hosted == 0;
     }
@@ -45,18 +48,17 @@ static bool has_pages(const struct mr_plan_problem *problem, mr_tensor_id t) {
  * them may run; MR_NO_OP: at any. */
 static mr_op_id add_users(struct mr_hosted *hosted, const uint32_t *index,
                           const struct mr_graph *graph, const struct mr_liveness *liveness,
-                          mr_tensor_id t, double made_bytes) {
+                          mr_tensor_id t) {
   mr_op_id earliest = MR_NO_OP;
   bool any = false;
   uint32_t *end = &hosted->first_user[t + 1];
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
     mr_op_id op = liveness->accesses[i].op;
     if (!mr_op_is_host_capable(graph, op)) continue;
-    struct mr_hosted_op *user = &hosted->ops[index[op]];
+    const struct mr_hosted_op *user = &hosted->ops[index[op]];
     bool first = *end == hosted->first_user[t];
     any = any || user->not_before == MR_NO_OP;
     earliest = first || user->not_before < earliest ? user->not_before : earliest;
-    user->made_bytes += made_bytes;
     hosted->users[(*end)++] = index[op];
   }
   return any ? MR_NO_OP : earliest;
@@ -73,18 +75,21 @@ static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
     return;
   }
   bool lasts = mr_tensor_goes_round(tensor);
-  if (lasts && uses.hosted_write && !uses.device_writes) {
-    (void)add_users(hosted, index, graph, liveness, t, 0);
+  if (lasts && uses.hosted_write && uses.device_write == MR_NO_OP) {
+    (void)add_users(hosted, index, graph, liveness, t);
     mr_op_id op = hosted->ops[hosted->users[hosted->first_user[t]]].op;
     hosted->rests_after[t] = uses.device_last == MR_NO_OP ? op : MR_NO_OP;
     hosted->rests_before[t] = op + graph->op_count;
-  } else if (!lasts && uses.hosted_last && uses.device_writes && has_pages(problem, t)) {
-    double made_bytes = (double)tensor->bytes / uses.hosted;
-    mr_op_id till = add_users(hosted, index, graph, liveness, t, made_bytes);
+  } else if (!lasts && uses.hosted_last && uses.device_write != MR_NO_OP && has_pages(problem, t)) {
+    mr_op_id till = add_users(hosted, index, graph, liveness, t);
+    bool rests = till != MR_NO_OP && till > uses.device_last;
     hosted->made[t] = true;
-    hosted->rests_after[t] =
-        till != MR_NO_OP && till > uses.device_last ? uses.device_last : MR_NO_OP;
+    hosted->made_by[t] = uses.device_write;
+    hosted->rests_after[t] = rests ? uses.device_last : MR_NO_OP;
     hosted->rests_before[t] = till + 1;
+    for (uint32_t i = hosted->first_user[t]; i < hosted->first_user[t + 1] && !rests; i++) {
+      hosted->ops[hosted->users[i]].made_bytes += (double)tensor->bytes / uses.hosted;
+    }
   }
 }
 
@@ -205,10 +210,11 @@ mr_status mr_hosted_find(struct mr_hosted *hosted, const struct mr_plan_problem 
   *hosted = (struct mr_hosted){
       .first_user = mr_allocate(graph->tensor_count + 1ull, sizeof *hosted->first_user),
       .made = mr_allocate(graph->tensor_count, sizeof *hosted->made),
+      .made_by = mr_allocate(graph->tensor_count, sizeof *hosted->made_by),
       .rests_after = mr_allocate(graph->tensor_count, sizeof *hosted->rests_after),
       .rests_before = mr_allocate(graph->tensor_count, sizeof *hosted->rests_before)};
-  if (hosted->first_user == NULL || hosted->made == NULL || hosted->rests_after == NULL ||
-      hosted->rests_before == NULL) {
+  if (hosted->first_user == NULL || hosted->made == NULL || hosted->made_by == NULL ||
+      hosted->rests_after == NULL || hosted->rests_before == NULL) {
     return MR_NO_MEMORY;
   }
   if (!problem->host_apart || !mr_host_may_run(problem)) {
@@ -227,6 +233,7 @@ void mr_hosted_fini(struct mr_hosted *hosted) {
   free(hosted->users);
   free(hosted->first_user);
   free(hosted->made);
+  free(hosted->made_by);
   free(hosted->rests_after);
   free(hosted->rests_before);
   *hosted = (struct mr_hosted){0};

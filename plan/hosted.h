@@ -36,7 +36,7 @@ struct mr_hosted_op {
   bool can_leave;          /* the host can be handed it, whatever the size of pages */
   double handover_seconds; /* that the device takes for that at least */
   bool awaited;            /* by device ops, which read what it writes */
-  double made_bytes;       /* by device ops in the step, for it and its like */
+  double made_bytes;       /* by device ops in the step, for it and its like, that do not rest */
 };
 
 struct mr_hosted {
@@ -50,6 +50,7 @@ struct mr_hosted {
   uint32_t *users;
   uint32_t *first_user;
   bool *made;             /* for each tensor: it is made for them */
+  mr_op_id *made_by;      /* then: the last device op that writes it */
   mr_op_id *rests_after;  /* for each with users: the op after which it is there for them alone;
                              MR_NO_OP: it never is */
   uint32_t *rests_before; /* and before which, a step later counted on */

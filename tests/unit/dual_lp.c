@@ -14,6 +14,7 @@
 #include "plan/problem/lp.h"
 
 static bool is_quiet(const struct dual_model *model, uint32_t window) {
+  MR_ASSERT(model->window_count > 0);
   uint32_t w = window % model->window_count;
   return w == 1 || w == 2;
 }
@@ -151,6 +152,14 @@ static void add_returns(struct lp *lp, const struct dual_gap *gap, uint32_t out_
   }
 }
 
+/* What was made for an update goes out in a window: up to then the gap takes room. */
+static void add_made_out(struct lp *lp, const struct dual_gap *gap, uint32_t window) {
+  const struct dual_model *model = lp->model;
+  uint32_t begin = gap->after + 1;
+  uint32_t gone = model->window_start[window] + 1;
+  add_room(lp, -gap->bytes, begin, gone < gap->before ? gone : gap->before);
+}
+
 /* A version that goes out in a window, or was never written: each of its gaps leaves no more. */
 static void add_out(struct lp *lp, uint32_t v, int32_t whole, uint32_t window, int32_t *left) {
   const struct dual_model *model = lp->model;
@@ -161,6 +170,9 @@ static void add_out(struct lp *lp, uint32_t v, int32_t whole, uint32_t window, i
     if (model->gaps[i].version == v) {
       left[i] = add_row(lp, 0);
       add_entry(lp, left[i], 1);
+    }
+    if (model->gaps[i].version == v && version->made) {
+      add_made_out(lp, &model->gaps[i], window);
     }
   }
   end_column(lp, 1, 0);
@@ -218,7 +230,8 @@ static void add_hosted_version(struct lp *lp, uint32_t v, int32_t whole, int32_t
                                int32_t *hosted) {
   const struct dual_model *model = lp->model;
   const struct dual_version *version = &model->versions[v];
-  for (uint32_t w = 0; w < model->window_count; w++) {
+  uint32_t first = version->made ? dual_window_of(model, version->write_op) : 0;
+  for (uint32_t w = first; w < first + model->window_count; w++) {
     add_out(lp, v, whole, w, left);
     for (uint32_t i = 0; i < model->gap_count; i++) {
       const struct dual_gap *gap = &model->gaps[i];
@@ -231,8 +244,15 @@ static void add_hosted_version(struct lp *lp, uint32_t v, int32_t whole, int32_t
   }
   for (uint32_t i = 0; i < model->gap_count; i++) {
     const struct dual_gap *gap = &model->gaps[i];
-    if (gap->version != v || (gap->stale && version->rests)) continue;
+    if (gap->version != v || (gap->stale && version->rests && !version->made)) continue;
     hosted[i] = add_row(lp, 0);
+    for (uint32_t w = first; w < first + model->window_count && version->made; w++) {
+      add_made_out(lp, gap, w);
+      add_use(lp, w, &(struct dual_toll){.out = gap->bytes});
+      add_entry(lp, hosted[i], 1);
+      end_column(lp, DBL_MAX, 0);
+    }
+    if (version->made) continue;
     if (gap->stale) {
       add_stale_returns(lp, gap, hosted[i]);
     } else {
@@ -278,7 +298,8 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
     if (version->site != site + 1) continue;
     if (gap->stale && version->rests) {
       add_room(lp, gap->bytes, gap->after + 1, gap->before);
-    } else {
+    }
+    if (!version->rests || version->made) {
       add_entry(lp, hosted[i], gap->stale ? -1 : 1);
     }
   }

@@ -11,8 +11,8 @@
 
 #define DUAL_TOLLS 5u
 /* Of a step where a host runs updates: it does in the first and the last, which are one. The third
- * is the op that makes the first gradient, the second what comes before it from the last first use
- * of a weight. */
+ * is the op that makes the first that an update waits for, the second what comes before it from the
+ * last first use of a weight. */
 #define DUAL_WINDOWS 4u
 
 /* A time between two accesses of a tensor, in ops from the version's first step on, and the write
@@ -29,6 +29,7 @@ struct dual_version {
   bool written;
   uint32_t write_op;
   bool rests;    /* nothing but an update uses it */
+  bool made;     /* and other ops made it in the step */
   uint32_t site; /* 1 + the number of the update that wrote it, perhaps on the host; 0: none */
 };
 
@@ -36,13 +37,14 @@ struct dual_version {
 struct dual_site {
   mr_op_id op;
   bool stays;        /* on the device */
-  double made_bytes; /* on the device, for it */
+  double made_bytes; /* on the device, for it, but what rests */
 };
 
 struct dual_model {
   bool apart; /* the host is: updates have sites */
   struct dual_site *sites;
   uint32_t site_count;
+  double handed_bytes; /* to each that runs on the host */
   uint32_t op_count;
   uint32_t window_count;
   uint32_t window_start[2 * DUAL_WINDOWS + 1]; /* ops, over two steps */

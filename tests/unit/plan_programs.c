@@ -134,31 +134,45 @@ struct layer {
   mr_tensor_id activations[16];
 };
 
-static void add_update(struct mr_graph *graph, const struct layer *layer, uint32_t per_layer) {
+/* `norm`: that of all gradients; MR_NO_TENSOR: there is none. */
+static void add_update(struct mr_graph *graph, const struct layer *layer, uint32_t per_layer,
+                       mr_tensor_id norm) {
   for (uint32_t i = 0; i < per_layer; i++) {
     mr_tensor_id m = layer->states[2 * i];
     mr_tensor_id v = layer->states[2 * i + 1];
-    mr_tensor_id inputs[] = {layer->weights[i], layer->gradients[i], m, v, MR_NO_TENSOR};
+    mr_tensor_id inputs[] = {layer->weights[i], layer->gradients[i], m, v, norm, MR_NO_TENSOR};
     mr_tensor_id outputs[] = {layer->weights[i], m, v, MR_NO_TENSOR};
     mr_op_id op = plan_add_op(graph, inputs, outputs, 0); /* may move graph->ops */
     graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
   }
 }
 
+/* Adds what a gradient is to the norm. */
+static void add_norm(struct mr_graph *graph, mr_tensor_id gradient, mr_tensor_id norm, bool first) {
+  mr_tensor_id inputs[] = {gradient, first ? MR_NO_TENSOR : norm, MR_NO_TENSOR};
+  (void)plan_add_op(graph, inputs, (mr_tensor_id[]){norm, MR_NO_TENSOR}, 0);
+}
+
 static void add_backward(struct mr_graph *graph, const struct layer *layer, uint32_t per_layer,
-                         mr_tensor_id below, mr_tensor_id *flow, uint64_t activation_bytes) {
+                         mr_tensor_id below, mr_tensor_id *flow, mr_tensor_id norm,
+                         uint64_t activation_bytes) {
+  mr_tensor_id start = *flow;
   for (uint32_t i = per_layer; i-- > 0;) {
     mr_tensor_id next = plan_add_tensor(graph, MR_ACTIVATION, activation_bytes);
     mr_tensor_id made = i == 0 ? below : layer->activations[i - 1];
     mr_tensor_id inputs[] = {*flow, made, layer->weights[i], layer->bias, MR_NO_TENSOR};
     mr_tensor_id outputs[] = {next, layer->gradients[i], MR_NO_TENSOR};
     (void)plan_add_op(graph, inputs, outputs, activation_bytes / 2);
+    if (norm != MR_NO_TENSOR) {
+      bool last_layer = layer->activations[per_layer - 1] == start;
+      add_norm(graph, layer->gradients[i], norm, last_layer && *flow == start);
+    }
     *flow = next;
   }
 }
 
-struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
-                                     uint64_t activation_bytes) {
+static struct mr_graph *training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                       uint64_t activation_bytes, bool clips) {
   struct mr_graph *graph = NULL;
   struct layer *all = mr_allocate(layers, sizeof *all);
   MR_ASSERT(all != NULL && per_layer <= 16 && mr_graph_create(&graph) == MR_OK);
@@ -180,15 +194,26 @@ struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64
       flow = layer->activations[i];
     }
   }
+  mr_tensor_id norm = clips ? plan_add_tensor(graph, MR_ACTIVATION, 64) : MR_NO_TENSOR;
   for (uint32_t l = layers; l-- > 0;) {
     mr_tensor_id below = l == 0 ? input : all[l - 1].activations[per_layer - 1];
-    add_backward(graph, &all[l], per_layer, below, &flow, activation_bytes);
+    add_backward(graph, &all[l], per_layer, below, &flow, norm, activation_bytes);
   }
   for (uint32_t l = 0; l < layers; l++) {
-    add_update(graph, &all[l], per_layer);
+    add_update(graph, &all[l], per_layer, norm);
   }
   free(all);
   return graph;
+}
+
+struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                     uint64_t activation_bytes) {
+  return training_graph(layers, per_layer, weight_bytes, activation_bytes, false);
+}
+
+struct mr_graph *plan_clipped_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                    uint64_t activation_bytes) {
+  return training_graph(layers, per_layer, weight_bytes, activation_bytes, true);
 }
 
 double *plan_op_seconds(const struct mr_graph *graph, double seconds) {

@@ -21,8 +21,12 @@ struct mr_graph *plan_random_graph(struct mr_random *random, uint32_t most_ops,
 struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
                                      uint64_t activation_bytes);
 
-/* The same with 8 parameters a layer: forward ops may run again, updates in the next step, so that
- * there are candidates of every kind. Ops pass one to three times so much memory. */
+/* The same with updates that wait for a norm, to which each gradient is added when it is made. */
+struct mr_graph *plan_clipped_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                    uint64_t activation_bytes);
+
+/* A step as the first with 8 parameters a layer: forward ops may run again, updates in the next
+ * step, so that there are candidates of every kind. Ops pass one to three times so much memory. */
 struct mr_graph *plan_layers_graph(uint32_t layers, uint64_t memory_bytes);
 #define LINKS_TAKE_LONGER (MR_MIB / 2) /* than ops, on the machine of shed.profile */
 
