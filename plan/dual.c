@@ -22,7 +22,7 @@
 #define STEP_OPS      1000u
 #define LAST_STEP     0.004
 #define FIRST_WIDTH   1.0
-#define LAST_WIDTH    0.003
+#define LAST_WIDTH    0.01
 #define FIRST_SHIFT   0.2 /* of a weight, as a part of it */
 #define LAST_SHIFT    0.01
 /* Of the running means of the slope and of its square (D. Kingma and J. Ba, Adam, 2015). */
