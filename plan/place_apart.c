@@ -19,10 +19,10 @@
 #include "plan/place.h"
 #include "plan/updates.h"
 
-#define PARTS        16u /* of the updates that the host has room for */
-#define FEW_PARTS    4u  /* the least difference without search, and where the host is crowded: */
+#define PARTS        32u /* of the updates that the host has room for */
+#define FEW_PARTS    8u  /* the least difference without search, and where the host is crowded: */
 #define CROWDED_ROOM 0.5 /* it has room for less than this part of the updates */
-#define LONG_LAST    2u  /* the same with search in long programs, where it is not */
+#define LONG_LAST    4u  /* the same with search in long programs, where it is not */
 
 /* Which of the updates the host runs. */
 enum pick { PICK_SLACK, PICK_SPREAD, PICK_COUNT };
@@ -262,7 +262,8 @@ static void find_best(const struct shares *s, uint32_t best[PICK_COUNT]) {
   }
 }
 
-/* Has the trial want the best share of the kind that no trial had before; none may be left. */
+/* Has the trial want the best share of the kind that no trial had before, nor one next to it, which
+ * plans with search seldom tell apart; none may be left. */
 static void want_best(struct shares *s, enum pick pick, struct mr_trial *trial) {
   uint32_t best = 0;
   for (uint32_t parts = 1; parts <= PARTS; parts++) {
@@ -272,8 +273,10 @@ static void want_best(struct shares *s, enum pick pick, struct mr_trial *trial) 
   }
   trial->wanted = best > 0;
   if (best > 0) {
-    s->of[pick][best].tried = false;
     want_share(s, trial, pick, best);
+    for (uint32_t parts = best - 1; parts <= best + 1 && parts <= PARTS; parts++) {
+      s->of[pick][parts].tried = false;
+    }
   }
 }
 
