@@ -372,6 +372,12 @@ static struct choice choose_made_out(const struct mr_dual *t, const struct mr_ve
   return choice;
 }
 
+/* What a byte of a version costs at least that goes out for the sake of room. */
+static double out_cost(const struct mr_dual *t, const struct choices *choices,
+                       const struct mr_version *version) {
+  return version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
+}
+
 static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr_version *version) {
   return &t->hosted.ops[version->hosted - 1];
 }
@@ -380,7 +386,7 @@ static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr
 static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
                          const struct mr_version *version) {
   struct mr_site *site = &t->sites[version->hosted - 1];
-  double device = version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
+  double device = out_cost(t, choices, version);
   double host = version->made ? choose_made_out(t, version, &byte_made_out).least : 0;
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
@@ -438,7 +444,7 @@ static void settle_made_out(struct mr_dual *t, const struct mr_version *version,
 static void settle_hosted(struct mr_dual *t, const struct choices *choices,
                           const struct mr_version *version, double width) {
   double host = t->sites[version->hosted - 1].part;
-  double device = version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
+  double device = out_cost(t, choices, version);
   for (uint32_t i = version->first; i < version->end; i++) {
     device += mr_min_double(leave_cost(t, choices, version, &t->stays[i]), 0);
   }
