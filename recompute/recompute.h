@@ -11,7 +11,8 @@
  * minimum cut: the labelling "remake these, save those" with least cost, seconds of ops run again
  * plus bytes saved times the price of a byte; the price is swept. The last choice is
  * MR_RECOMPUTE_FULL's: what crosses the block's border is saved, everything else that can be remade
- * is, unless remaking it would keep more bytes alive than it frees.
+ * is, unless remaking it would keep more bytes alive than it frees. It does not depend on what the
+ * ops take: what two choices that save least have in common saves as little.
  *
  * What can be remade. A value that no forward op of another block touches and no forward op changes
  * in place; backward ops may carry any block number, or none. Its producer has MR_OP_REPEATABLE,

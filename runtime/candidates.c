@@ -31,17 +31,20 @@ static int step_compare(const void *left, const void *right) {
   return (a->turn > b->turn) - (a->turn < b->turn);
 }
 
+/* Prices within a block ascend, as those of a convex hull do, but for what seconds round to. */
 static void add_steps(struct mr_path *path, uint32_t block, bool last_first) {
   const struct mr_recompute_block *from = &path->menu->blocks[block];
+  double price = 0;
   for (uint32_t choice = 1; choice < from->choice_count; choice++) {
     const struct mr_recompute_choice *before = &from->choices[choice - 1];
     const struct mr_recompute_choice *after = &from->choices[choice];
-    path->steps[path->step_count++] = (struct mr_path_step){
-        .price = (after->seconds - before->seconds) /
-                 (double)mr_max_u64(after->freed_bytes - before->freed_bytes, 1),
-        .block = block,
-        .choice = choice,
-        .turn = last_first ? path->menu->block_count - block : block};
+    uint64_t freed_bytes = after->freed_bytes - before->freed_bytes;
+    price = fmax(price, (after->seconds - before->seconds) / (double)mr_max_u64(freed_bytes, 1));
+    path->steps[path->step_count++] =
+        (struct mr_path_step){.price = price,
+                              .block = block,
+                              .choice = choice,
+                              .turn = last_first ? path->menu->block_count - block : block};
   }
 }
 

@@ -2,7 +2,7 @@
 /*
  * Which blocks recompute what: the order in which candidates are tried.
  *
- * A *path* leads from "save all" to every block's deepest choice in *steps*: one block goes one
+ * A *path* leads from "save all" to every block's last choice in *steps*: one block goes one
  * choice deeper. Steps are taken by their price, the seconds of ops run again for each byte freed,
  * which is what a byte moved instead may cost; blocks alike have equal prices and go one after
  * another, the first of the program first or last. So all blocks at one choice are points of the

@@ -161,10 +161,9 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
 }
 
 /*
- * Where saving everything does not fit, all blocks at their deepest come first; where that does not
- * fit either, no other is tried. Neither of the two depends on measured rates, so neither does what
- * is refused, nor the smallest budget that a refusal names; but where two choices of a block free
- * as many bytes the deepest is the faster by these rates, and that budget can differ by a page.
+ * Where saving everything does not fit, all blocks at their last choices come first; where that
+ * does not fit either, no other is tried. Neither of the two depends on measured rates, so neither
+ * does what is refused, nor the smallest budget that a refusal names.
  */
 static mr_status try_path(struct search *search, double first_seconds) {
   uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);

@@ -202,6 +202,41 @@ static void menu_is_optimal(void **state) {
   assert_true(compared > 100 && choices > 2 * compared);
 }
 
+/* The last choice is the same ops whatever they take; others are not. */
+static void last_is_not_measured(void **state) {
+  (void)state;
+  uint32_t compared = 0;
+  uint32_t differ = 0;
+  for (uint64_t seed = 1; seed <= PROGRAM_ROUNDS; seed++) {
+    struct model_options options;
+    model_options_draw(seed, &options);
+    options.large_bytes = options.small_bytes; /* choices that save as much are common then */
+    struct mr_graph *graph = model_program_create(seed, &options);
+    struct mr_recompute_menu menus[2];
+    for (uint32_t i = 0; i < 2; i++) {
+      double *seconds = random_seconds(graph, 2 * seed + i);
+      assert_int_equal(mr_recompute_menu_init(&menus[i], graph, seconds), MR_OK);
+      free(seconds);
+    }
+    for (uint32_t i = 0; i < menus[0].block_count; i++) {
+      const struct mr_recompute_block *blocks[] = {&menus[0].blocks[i], &menus[1].blocks[i]};
+      const struct mr_recompute_choice *last[2];
+      for (uint32_t j = 0; j < 2; j++) {
+        last[j] = &blocks[j]->choices[blocks[j]->choice_count - 1];
+      }
+      assert_int_equal(last[0]->op_count, last[1]->op_count);
+      assert_memory_equal(last[0]->ops, last[1]->ops, last[0]->op_count * sizeof *last[0]->ops);
+      differ += blocks[0]->choice_count != blocks[1]->choice_count;
+      compared++;
+    }
+    mr_recompute_menu_fini(&menus[0]);
+    mr_recompute_menu_fini(&menus[1]);
+    mr_graph_destroy(graph);
+  }
+  print_message("%u blocks compared, the menus of %u differ\n", compared, differ);
+  assert_true(compared > 100 && differ > 100);
+}
+
 /* ---- The pass. ---- */
 
 static void fill_persistent(struct model_oracle *oracle, uint64_t seed, uint64_t step) {
@@ -480,9 +515,9 @@ static void clones_come_late(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cut_is_minimal),     cmocka_unit_test(menu_is_optimal),
-      cmocka_unit_test(pass_keeps_results), cmocka_unit_test(borders_and_changes),
-      cmocka_unit_test(clones_come_late),
+      cmocka_unit_test(cut_is_minimal),       cmocka_unit_test(menu_is_optimal),
+      cmocka_unit_test(last_is_not_measured), cmocka_unit_test(pass_keeps_results),
+      cmocka_unit_test(borders_and_changes),  cmocka_unit_test(clones_come_late),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

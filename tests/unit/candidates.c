@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Paths through a recompute menu: every block goes one choice deeper at a time, to its last. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "model/program.h"
+#include "recompute/recompute.h"
+#include "runtime/candidates.h"
+
+#define ROUNDS 300u
+
+/* Walks the whole path. */
+static void check_path(const struct mr_recompute_menu *menu, bool last_first) {
+  struct mr_path path;
+  assert_int_equal(mr_path_init(&path, menu, last_first), MR_OK);
+  uint32_t *before = mr_allocate(menu->block_count, sizeof *before);
+  for (uint32_t position = 0; position <= path.step_count; position++) {
+    mr_path_select(&path, position);
+    uint32_t taken = 0;
+    for (uint32_t b = 0; b < menu->block_count; b++) {
+      assert_true(path.selected[b] == before[b] || path.selected[b] == before[b] + 1);
+      taken += path.selected[b] - before[b];
+      before[b] = path.selected[b];
+    }
+    assert_int_equal(taken, position == 0 ? 0 : 1);
+  }
+  for (uint32_t b = 0; b < menu->block_count; b++) {
+    assert_int_equal(path.selected[b], menu->blocks[b].choice_count - 1);
+  }
+  free(before);
+  mr_path_fini(&path);
+}
+
+/* Seconds of measured ops: the two prices are one but for their last digits, and fall. */
+static void rounding_leaves_the_order(void **state) {
+  (void)state;
+  struct mr_recompute_choice choices[] = {
+      {.freed_bytes = 0, .seconds = 0},
+      {.freed_bytes = 128000, .seconds = 0.00028342449018477569},
+      {.freed_bytes = 177152, .seconds = 0.00060126048133920065},
+      {.freed_bytes = 189440, .seconds = 0.00068071947912780686}};
+  struct mr_recompute_block blocks[] = {{.block = 0, .choices = choices, .choice_count = 4},
+                                        {.block = 1, .choices = choices, .choice_count = 4}};
+  struct mr_recompute_menu menu = {.blocks = blocks, .block_count = MR_COUNT_OF(blocks)};
+  assert_true((choices[3].seconds - choices[2].seconds) / 12288 <
+              (choices[2].seconds - choices[1].seconds) / 49152);
+  check_path(&menu, false);
+  check_path(&menu, true);
+}
+
+/* Ops that take what their bytes take, at one rate: whole edges of the hull have one price. */
+static void one_price(void **state) {
+  (void)state;
+  uint32_t steps = 0;
+  for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+    struct model_options options;
+    model_options_draw(seed, &options);
+    struct mr_graph *graph = model_program_create(seed, &options);
+    double *seconds = mr_allocate(graph->op_count, sizeof *seconds);
+    for (mr_op_id k = 0; k < graph->op_count; k++) {
+      seconds[k] = (double)graph->ops[k].memory_bytes / 7.3e9;
+    }
+    struct mr_recompute_menu menu;
+    assert_int_equal(mr_recompute_menu_init(&menu, graph, seconds), MR_OK);
+    for (uint32_t b = 0; b < menu.block_count; b++) {
+      steps += menu.blocks[b].choice_count - 1;
+    }
+    check_path(&menu, seed % 2 == 0);
+    mr_recompute_menu_fini(&menu);
+    free(seconds);
+    mr_graph_destroy(graph);
+  }
+  print_message("%u steps of %u paths\n", steps, ROUNDS);
+  assert_true(steps > 10 * ROUNDS);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rounding_leaves_the_order),
+      cmocka_unit_test(one_price),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
