@@ -55,9 +55,9 @@ static const struct aim aims[] = {
 #define AIM_OPS       2800u
 #define AIM_FINALISTS 3u
 #define SHORT_AIM_OPS 1200u
-/* Beside a device that is apart the best few are changed in single decisions, after that in short
- * programs and in place of it in others, in so many plans as have so many ops together
- * (runtime/amend.c). */
+/* At last the best few are changed in single decisions, in so many plans as have so many ops
+ * together (runtime/amend.c): in place of all that in long programs, and in those beside a device
+ * that is apart but the short ones. */
 #define AMEND_OPS 8000u
 #define AMENDED   3u
 
@@ -350,16 +350,16 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   finalists->turned = true;
   bool apart = finalists->plan->problem.host_apart;
   bool is_long = finalists->plan->graph->op_count > LONG_OPS;
-  if (status != MR_OK || finalists->brief || (is_long && !host_runs(&finalists->plan->problem))) {
+  if (status != MR_OK || finalists->brief) {
     return status;
   }
   if (finalists->count == 1) {
     return is_long ? MR_OK : go_down(finalists);
   }
-  if (!apart || is_short(finalists)) {
+  if (is_short(finalists) || !(apart || is_long)) {
     status = try_aims(finalists, searched);
   }
-  return status == MR_OK && apart && !finalists->amended ? amend(finalists) : status;
+  return status == MR_OK && !finalists->amended ? amend(finalists) : status;
 }
 
 void mr_finalists_drop(struct mr_finalists *finalists) {

@@ -38,8 +38,8 @@
 /* Slices of one vocabulary at most: the loss reads sums of all of them, as operands of one op. */
 #define VOCABULARY_MOST_SLICES 48u
 
-/* Words of each slice but the last, which may have fewer: a slice is one of the optimizer's pieces,
- * where VOCABULARY_MOST_SLICES allows. */
+/* Words of each slice but the last, which may have fewer: as many as whole pages hold. A slice is
+ * one of the optimizer's pieces, where VOCABULARY_MOST_SLICES allows. */
 uint64_t vocabulary_slice_words(uint64_t words, uint64_t width);
 
 /* Rows of each block but the last. */
