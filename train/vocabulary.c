@@ -29,10 +29,9 @@ uint64_t vocabulary_slice_words(uint64_t words, uint64_t width) {
   uint64_t slices = divide_up(words * word_bytes, SLICE_BYTES);
   slices = train_min_u64(slices, VOCABULARY_MOST_SLICES);
   uint64_t pages = divide_up(divide_up(words * word_bytes, slices), PAGE_BYTES);
-  uint64_t slice_words = words;
-  for (; slices > 1; pages++) {
+  uint64_t slice_words = slices > 1 ? 0 : words;
+  for (; slice_words * slices < words; pages++) {
     slice_words = pages * PAGE_BYTES / word_bytes / WORD_UNIT * WORD_UNIT;
-    if (slice_words * slices >= words) break;
   }
   return train_min_u64(words, slice_words);
 }

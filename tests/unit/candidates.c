@@ -14,7 +14,7 @@
 
 #define ROUNDS 300u
 
-/* Walks the whole path. */
+/* Each position takes one block one choice deeper, and the last has all at their last. */
 static void check_path(const struct mr_recompute_menu *menu, bool last_first) {
   struct mr_path path;
   assert_int_equal(mr_path_init(&path, menu, last_first), MR_OK);
