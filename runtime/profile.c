@@ -18,6 +18,11 @@
 /* In an octave of work. With one of them, layers 768 wide went by what others had taught last that
  * are 512 wide, and that run at another rate. */
 #define SIZE_CLASSES 8.0
+/* What an op takes counts for no more than this times the median of its kind and size: of steps
+ * that nothing disturbed that cuts off less than 1 %, and what is held up takes up to twice as
+ * long. What was known before counts as so many ops in that median. */
+#define MOST_OF_MEDIAN 1.25
+#define KNOWN_LESSONS  2u
 
 /* "model name|cores of the machine|threads of the run", and the accelerator's name. */
 static void machine_key(const struct mr_settings *settings, char *key) {
@@ -245,16 +250,16 @@ double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_o
   return fmax(arithmetic, memory) + OP_OVERHEAD_SECONDS;
 }
 
-/* Sums of this run for one rate of the profile. */
+/* What one op says of a rate of the profile. */
 struct lesson {
-  double seconds;
-  double units;
+  uint32_t rate;
+  double seconds_per_unit;
+  double units; /* 0: what was known before, which counts in the median alone */
 };
 
 /* The rate of the op's kind and size; where there is none it is added, in place of the first that
  * has no lesson where there is no room. NO_RATE: all have one. */
-static uint32_t rate_for(struct mr_profile *profile, const struct lesson *lessons,
-                         const struct mr_op *op) {
+static uint32_t rate_for(struct mr_profile *profile, const bool *taught, const struct mr_op *op) {
   bool by_flops = false;
   uint32_t size_class = size_class_of(op_units(op, &by_flops));
   uint32_t found = find_rate(profile, op, by_flops, size_class);
@@ -262,8 +267,7 @@ static uint32_t rate_for(struct mr_profile *profile, const struct lesson *lesson
     return found;
   }
   uint32_t at = 0;
-  while (at < profile->rate_count &&
-         (profile->rate_count < MR_PROFILE_MAX_RATES || lessons[at].units > 0)) {
+  while (at < profile->rate_count && (profile->rate_count < MR_PROFILE_MAX_RATES || taught[at])) {
     at++;
   }
   if (at == MR_PROFILE_MAX_RATES) {
@@ -275,19 +279,50 @@ static uint32_t rate_for(struct mr_profile *profile, const struct lesson *lesson
   return at;
 }
 
-static void merge_lesson(struct mr_op_rate *rate, const struct lesson *lesson, double weight) {
-  double now = fmax(lesson->seconds / lesson->units, 1e-18);
-  bool known = rate->seconds_per_unit > 0;
-  rate->seconds_per_unit = known ? (1 - weight) * rate->seconds_per_unit + weight * now : now;
+static int compare_lessons(const void *a, const void *b) {
+  const struct lesson *first = a;
+  const struct lesson *second = b;
+  if (first->rate != second->rate) {
+    return first->rate < second->rate ? -1 : 1;
+  }
+  return (first->seconds_per_unit > second->seconds_per_unit) -
+         (first->seconds_per_unit < second->seconds_per_unit);
+}
+
+/* The rate that ordered lessons show together: their mean, where none counts for much more than
+ * their median. */
+static double rate_shown(const struct lesson *lessons, uint32_t count) {
+  double median =
+      (lessons[count / 2].seconds_per_unit + lessons[(count - 1) / 2].seconds_per_unit) / 2;
+  double seconds = 0;
+  double units = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    seconds += lessons[i].units * fmin(lessons[i].seconds_per_unit, MOST_OF_MEDIAN * median);
+    units += lessons[i].units;
+  }
+  return fmax(seconds / units, 1e-18);
+}
+
+/* Teaches the rates what the lessons show, each all of its own. */
+static void teach(struct mr_profile *profile, struct lesson *lessons, uint32_t count,
+                  double weight) {
+  qsort(lessons, count, sizeof *lessons, compare_lessons);
+  uint32_t start = 0;
+  for (uint32_t i = 1; i <= count; i++) {
+    if (i < count && lessons[i].rate == lessons[start].rate) continue;
+    double *known = &profile->rates[lessons[start].rate].seconds_per_unit;
+    double now = rate_shown(&lessons[start], i - start);
+    *known = *known > 0 ? (1 - weight) * *known + weight * now : now;
+    start = i;
+  }
 }
 
 /* Those with a lesson go behind the others: the first is the one that was not used for longest. */
-static void order_rates(struct mr_profile *profile, const struct lesson *lessons,
-                        struct mr_op_rate *used) {
+static void order_rates(struct mr_profile *profile, const bool *taught, struct mr_op_rate *used) {
   uint32_t used_count = 0;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < profile->rate_count; i++) {
-    if (lessons[i].units > 0) {
+    if (taught[i]) {
       used[used_count++] = profile->rates[i];
     } else {
       profile->rates[kept++] = profile->rates[i];
@@ -296,32 +331,44 @@ static void order_rates(struct mr_profile *profile, const struct lesson *lessons
   memcpy(&profile->rates[kept], used, used_count * sizeof *used);
 }
 
-void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
-                      const double *seconds, double weight) {
-  struct lesson *lessons = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *lessons);
-  struct mr_op_rate *used = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *used);
-  if (lessons == NULL || used == NULL) {
-    free(lessons);
-    free(used);
-    return;
-  }
+/* Lists what the ops show, and what was known of their rates unless all of it is to go; and which
+ * rates these are. */
+static uint32_t list_lessons(struct mr_profile *profile, const struct mr_graph *program,
+                             const double *seconds, double weight, struct lesson *lessons,
+                             bool *taught) {
+  uint32_t count = 0;
   for (uint32_t k = 0; k < program->op_count; k++) {
     const struct mr_op *op = &program->ops[k];
     bool by_flops = false;
     double units = op_units(op, &by_flops);
     bool teaches = seconds[k] > 0 && units >= 1;
-    uint32_t rate = teaches ? rate_for(profile, lessons, op) : NO_RATE;
+    uint32_t rate = teaches ? rate_for(profile, taught, op) : NO_RATE;
     if (rate != NO_RATE) {
-      lessons[rate].seconds += seconds[k];
-      lessons[rate].units += units;
+      taught[rate] = true;
+      lessons[count++] = (struct lesson){rate, seconds[k] / units, units};
     }
   }
-  for (uint32_t i = 0; i < profile->rate_count; i++) {
-    if (lessons[i].units > 0) {
-      merge_lesson(&profile->rates[i], &lessons[i], weight);
+  for (uint32_t rate = 0; rate < profile->rate_count && weight < 1; rate++) {
+    double known = profile->rates[rate].seconds_per_unit;
+    for (uint32_t i = 0; i < KNOWN_LESSONS && taught[rate] && known > 0; i++) {
+      lessons[count++] = (struct lesson){rate, known, 0};
     }
   }
-  order_rates(profile, lessons, used);
+  return count;
+}
+
+void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
+                      const double *seconds, double weight) {
+  uint64_t most = (uint64_t)program->op_count + (uint64_t)KNOWN_LESSONS * MR_PROFILE_MAX_RATES;
+  struct lesson *lessons = mr_allocate(most, sizeof *lessons);
+  bool *taught = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *taught);
+  struct mr_op_rate *used = mr_allocate(MR_PROFILE_MAX_RATES, sizeof *used);
+  if (lessons != NULL && taught != NULL && used != NULL) {
+    uint32_t count = list_lessons(profile, program, seconds, weight, lessons, taught);
+    teach(profile, lessons, count, weight);
+    order_rates(profile, taught, used);
+  }
   free(lessons);
+  free(taught);
   free(used);
 }

@@ -121,8 +121,9 @@ bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
 
 /* Merges what the ops of a program took in a run; 0 seconds: not measured. The new counts `weight`
- * (0 to 1) of the whole, the old what is left. Where there is no room for another kind or size, the
- * one that was not used for longest is forgotten. */
+ * (0 to 1) of the whole, the old what is left. An op that took much longer than most of its kind
+ * and size counts as if it had taken a little longer: it was held up. Where there is no room for
+ * another kind or size, the one that was not used for longest is forgotten. */
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
                       const double *seconds, double weight);
 

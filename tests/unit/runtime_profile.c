@@ -129,12 +129,41 @@ static void runs_teach(void **state) {
   assert_true(fabs(before - 0.01) < 1e-9);
   assert_true(mr_profile_op_seconds(&example, &ops[1]) > 0);
   struct mr_graph graph = {.ops = ops, .op_count = 3};
-  double seconds[3] = {0.03, 0.002, 0};
+  double seconds[3] = {0.012, 0.002, 0};
   mr_profile_learn(&example, &graph, seconds, 0.5);
   assert_int_equal(example.rate_count, 3);
   /* Half of what it was, half of what it is now. */
-  assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.02) < 1e-9);
+  assert_true(fabs(mr_profile_op_seconds(&example, &ops[0]) - 0.011) < 1e-9);
   assert_true(fabs(mr_profile_op_seconds(&example, &ops[1]) - 0.002) < 1e-9);
+}
+
+/* Ten ops of a kind that took 0.01 s each before; now the first so many take `held_up` times as
+ * long, and the others `now` times, or are not measured where that is 0. Of one that is expected
+ * then so many times what it was. */
+static double taught(uint32_t held_up_count, double held_up, double now, double weight) {
+  char kind[] = "linear.forward";
+  struct mr_op ops[10];
+  double seconds[10];
+  for (uint32_t i = 0; i < MR_COUNT_OF(ops); i++) {
+    ops[i] = (struct mr_op){.kind = kind, .flops = 3e9};
+    seconds[i] = 0.01 * (i < held_up_count ? held_up : now);
+  }
+  struct mr_graph graph = {.ops = ops, .op_count = MR_COUNT_OF(ops)};
+  fill_example();
+  mr_profile_learn(&example, &graph, seconds, weight);
+  return mr_profile_op_seconds(&example, &ops[0]) / 0.01;
+}
+
+/* What something else held up teaches little: neither some of many ops, nor the few that a run
+ * shows against what earlier ones did. Where most ops are slower the machine is. */
+static void what_was_held_up_teaches_little(void **state) {
+  (void)state;
+  assert_true(fabs(taught(4, 2, 1, 1) - 1.1) < 1e-9);      /* 4 of 10 count as 1.25 */
+  assert_true(fabs(taught(4, 2, 1, 0.5) - 1.05) < 1e-9);   /* and half of that */
+  assert_true(fabs(taught(10, 2, 1, 0.5) - 1.5) < 1e-9);   /* all are slower */
+  assert_true(fabs(taught(1, 2, 0, 0.5) - 1.125) < 1e-9);  /* one alone against what is known */
+  assert_true(fabs(taught(1, 2, 0, 1) - 2) < 1e-9);        /* nothing that was known counts */
+  assert_true(fabs(taught(1, 0.5, 0, 0.5) - 0.75) < 1e-9); /* nothing is faster by chance */
 }
 
 /* Sizes within a tenth go by one rate, an octave has eight. */
@@ -275,6 +304,7 @@ int main(void) {
       cmocka_unit_test(bad_texts_are_refused),
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
+      cmocka_unit_test(what_was_held_up_teaches_little),
       cmocka_unit_test(sizes_are_told_apart),
       cmocka_unit_test(a_full_profile_goes_on_learning),
       cmocka_unit_test(the_machine_is_measured),
