@@ -160,13 +160,32 @@ static void add_hosted(struct dual_model *model, const struct mr_graph *graph,
   }
 }
 
+static void set_windows(struct dual_model *model, const uint32_t *starts, uint32_t count) {
+  model->window_count = count;
+  for (uint32_t w = 0; w < count; w++) {
+    model->window_start[w] = starts[w];
+    model->window_start[count + w] = starts[w] + model->op_count;
+  }
+  model->window_start[2 * count] = 2 * model->op_count;
+}
+
+/* Into parts of equal numbers of ops, and no more than there are ops. */
+static void cut_evenly(struct dual_model *model, uint32_t count) {
+  uint32_t starts[DUAL_WINDOWS];
+  count = count < model->op_count ? count : model->op_count;
+  for (uint32_t w = 0; w < count; w++) {
+    starts[w] = w * model->op_count / count;
+  }
+  set_windows(model, starts, count);
+}
+
 /* Cuts the step before the last op that is first to read an updated weight, and before and after
- * the first that ends what an update waits for; without updates on the host, nowhere. */
-static void cut_step(struct dual_model *model, const struct mr_graph *graph,
-                     const struct mr_liveness *liveness) {
+ * the first that ends what an update waits for. */
+static void cut_beside_host(struct dual_model *model, const struct mr_graph *graph,
+                            const struct mr_liveness *liveness) {
   mr_op_id last_reader = 0;
   mr_op_id first_maker = graph->op_count;
-  for (uint32_t t = 0; t < graph->tensor_count && model->apart; t++) {
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
     const struct mr_access *accesses = &liveness->accesses[liveness->first[t]];
     uint32_t count = liveness->first[t + 1] - liveness->first[t];
     bool updated = count > 1 && is_update(graph, accesses[count - 1].op);
@@ -176,17 +195,13 @@ static void cut_step(struct dual_model *model, const struct mr_graph *graph,
     first_maker = maker < first_maker ? maker : first_maker;
   }
   const uint32_t starts[] = {0, last_reader, first_maker, first_maker + 1};
-  model->window_count = model->apart ? MR_COUNT_OF(starts) : 1;
-  assert_true(!model->apart || (0 < last_reader && last_reader < first_maker));
-  for (uint32_t w = 0; w < model->window_count; w++) {
-    model->window_start[w] = starts[w];
-    model->window_start[model->window_count + w] = starts[w] + graph->op_count;
-  }
-  model->window_start[2 * model->window_count] = 2 * graph->op_count;
+  assert_true(0 < last_reader && last_reader < first_maker);
+  set_windows(model, starts, MR_COUNT_OF(starts));
 }
 
 static struct dual_model make_model(const struct mr_graph *graph,
-                                    const struct mr_liveness *liveness, bool apart) {
+                                    const struct mr_liveness *liveness, bool apart,
+                                    uint32_t windows) {
   size_t accesses = MOST_PIECES * (size_t)liveness->first[graph->tensor_count];
   struct dual_model model = {.apart = apart,
                              .op_count = graph->op_count,
@@ -213,7 +228,11 @@ static struct dual_model make_model(const struct mr_graph *graph,
   for (uint32_t k = 0; k < graph->op_count; k++) {
     model.need_bytes[k] += apart && is_update(graph, k) ? 0 : (double)graph->ops[k].scratch_bytes;
   }
-  cut_step(&model, graph, liveness);
+  if (apart) {
+    cut_beside_host(&model, graph, liveness);
+  } else {
+    cut_evenly(&model, windows);
+  }
   return model;
 }
 
@@ -231,6 +250,10 @@ static void model_fini(struct dual_model *model) {
 #define HOST_PACE        0.3 /* of the device's */
 #define HANDOVER_SECONDS (0.2 * OP_SECONDS)
 
+static bool loses(uint32_t kind) {
+  return kind == 1 || kind == 2;
+}
+
 /* The tiers of a machine: NVMe alone, fast or slow beside the ops, that costs ops time or not; the
  * host alone, and one that runs updates beside the device; and NVMe whose reads the host's link
  * holds up. */
@@ -242,7 +265,7 @@ static void make_problem(struct mr_plan_problem *problem, struct dual_toll *toll
   }
   bool host = kind == 4 || kind == HOST_APART;
   problem->budget_bytes[host ? MR_TIER_HOST : MR_TIER_NVME] = UINT64_MAX;
-  problem->nvme_op_seconds_per_byte = kind == 1 || kind == 2 ? 1e-9 : 0;
+  problem->nvme_op_seconds_per_byte = loses(kind) ? 1e-9 : 0;
   double loss = host ? 0 : problem->nvme_op_seconds_per_byte;
   mr_link in = host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
   mr_link out = host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
@@ -328,7 +351,8 @@ static void check_graph(struct mr_graph *graph) {
   assert_int_equal(mr_liveness_init(&liveness, graph), MR_OK);
   double *seconds = plan_op_seconds(graph, OP_SECONDS);
   for (uint32_t kind = 0; kind < KINDS; kind++) {
-    struct dual_model model = make_model(graph, &liveness, kind == HOST_APART);
+    struct dual_model model =
+        make_model(graph, &liveness, kind == HOST_APART, loses(kind) ? DUAL_WINDOWS : 1);
     for (uint32_t i = 0; i < BUDGETS; i++) {
       struct mr_plan_problem problem;
       struct dual_toll tolls[DUAL_TOLLS];

@@ -68,9 +68,14 @@ static void end_column(struct lp *lp, double upper, double cost) {
   program->column_start[program->column_count] = program->entry_count;
 }
 
+/* How many windows have a length of their own: beside a host the last is a part of the first. */
+static uint32_t lengths(const struct dual_model *model) {
+  return model->window_count - (model->apart ? 1 : 0);
+}
+
 static int32_t toll_row(const struct lp *lp, uint32_t toll, uint32_t window) {
   uint32_t w = window % lp->model->window_count;
-  w = w + 1 == DUAL_WINDOWS ? 0 : w;
+  w = w == lengths(lp->model) ? 0 : w;
   return (int32_t)(lp->model->op_count + w * DUAL_TOLLS + toll);
 }
 
@@ -319,7 +324,7 @@ static void fill_lp(struct lp *lp) {
   for (uint32_t site = 0; site < model->site_count; site++) {
     add_site(lp, site, left, hosted);
   }
-  for (uint32_t w = 0; w < model->window_count && w + 1 < DUAL_WINDOWS; w++) {
+  for (uint32_t w = 0; w < lengths(model); w++) {
     for (uint32_t j = 0; j < DUAL_TOLLS; j++) {
       add_entry(lp, toll_row(lp, j, w), 1);
     }
