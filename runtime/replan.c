@@ -140,22 +140,6 @@ static bool replan_due(const struct mr_run *run, double error) {
          run->planned_again < MAX_REPLANS && error > PLAN_TOLERANCE;
 }
 
-/* What no plan of the graph can beat, by the same rates. */
-static mr_status bound_again(struct mr_plan *present, const struct mr_plan *next) {
-  struct mr_plan_problem problem = next->problem;
-  double *op_seconds = NULL;
-  mr_status status = mr_planning_estimate(next, present->graph, &op_seconds);
-  if (status != MR_OK) {
-    return status;
-  }
-  problem.program = present->graph;
-  problem.op_seconds = op_seconds;
-  problem.bound_any_recompute = present->settings.recompute != MR_RECOMPUTE_NONE;
-  status = mr_program_plan_bound(&problem, &present->bound_seconds);
-  free(op_seconds);
-  return status;
-}
-
 /* The present plan's forecast by the rates that the steps show, which are left in `next`; its
  * settings are known. */
 static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
@@ -182,7 +166,7 @@ static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   problem.page_bytes = present->problem.page_bytes;
   present->problem = problem;
   present->nvme = nvme;
-  status = bound_again(present, next);
+  status = mr_planning_find_bound(next, &next->problem, &present->bound_seconds);
   return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }
 
