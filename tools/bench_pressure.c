@@ -95,7 +95,7 @@ static mr_status plan_least(struct pressure *pressure) {
   return status;
 }
 
-/* The bound of each budget, when the runs without budgets have shown what ops take alone. */
+/* The bound of each budget, when a run without budgets has shown what ops take alone. */
 static mr_status plan_bounds(struct pressure *pressure) {
   struct mr_plan_summary summary;
   mr_status status = MR_OK;
@@ -103,7 +103,8 @@ static mr_status plan_bounds(struct pressure *pressure) {
     struct pressure_row *row = &pressure->rows[i];
     if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
       status = plan_kind(pressure, row->kind, row->device_bytes, &summary);
-      row->bound_seconds = status == MR_OK ? summary.bound_seconds : 0;
+      row->bounds[row->bound_count] = status == MR_OK ? summary.bound_seconds : 0;
+      row->bound_count += status == MR_OK;
     }
   }
   return status;
@@ -246,6 +247,9 @@ static mr_status run_rounds(struct pressure *pressure, struct output *output, mr
     for (uint32_t i = 0; i <= last && status == MR_OK; i++) {
       status = announce_turn(pressure, &rows[round % 2 == 0 ? i : last - i], output, when, worst);
     }
+    if (status == MR_OK) {
+      status = plan_bounds(pressure);
+    }
   }
   if (output->terminal) {
     output_status(output, "");
@@ -299,7 +303,7 @@ static mr_status measure(struct pressure *pressure, const struct pressure_point 
     status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
-  if (status == MR_OK || pressure->interrupted) {
+  if (pressure->interrupted && pressure->rows[0].bound_count == 0) {
     mr_status planned = plan_bounds(pressure);
     status = planned == MR_OK ? status : planned;
   }

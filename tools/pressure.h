@@ -10,7 +10,8 @@
  * whatever else the machine does falls on all; a row is told by its medians over the rounds.
  *
  * The first row is the job with all the memory that it wants; the others' speeds are shares of its
- * speed, and what its ops took alone makes the bounds. All rows must end with the same losses.
+ * speed, and what its ops took alone makes the bounds: in each round anew, since a machine changes
+ * its pace. All rows must end with the same losses.
  *
  * Files: bench_pressure.c runs the sweep, pressure_budgets.c reads a list of budgets,
  * pressure_rows.c makes rows, their command lines and their figures, pressure_turn.c runs one
@@ -95,7 +96,8 @@ struct pressure_row {
   uint32_t turns;          /* that ended well */
   double others_share;     /* of the processors, the most that others took during a turn */
   double *seconds;         /* of each turn */
-  double bound_seconds;    /* memrun's own rows: by the rates of ops that run alone */
+  double *bounds;          /* memrun's own rows: after each round, by what ops took alone in it */
+  uint32_t bound_count;
   struct pressure_turn last;
   struct pressure_end end; /* where it failed */
 };

@@ -200,7 +200,8 @@ static mr_status row_init(const struct pressure *pressure, struct pressure_row *
     row->state = PRESSURE_DOES_NOT_FIT;
   }
   row->seconds = mr_allocate(rounds, sizeof *row->seconds);
-  return row->seconds == NULL ? MR_NO_MEMORY : MR_OK;
+  row->bounds = mr_allocate(rounds, sizeof *row->bounds);
+  return row->seconds == NULL || row->bounds == NULL ? MR_NO_MEMORY : MR_OK;
 }
 
 mr_status pressure_rows_init(struct pressure *pressure, const struct pressure_point *points,
@@ -228,6 +229,7 @@ mr_status pressure_rows_init(struct pressure *pressure, const struct pressure_po
 void pressure_rows_fini(struct pressure *pressure) {
   for (uint32_t i = 0; i < pressure->row_count && pressure->rows != NULL; i++) {
     free(pressure->rows[i].seconds);
+    free(pressure->rows[i].bounds);
   }
   free(pressure->rows);
   pressure->rows = NULL;
@@ -262,11 +264,11 @@ const struct pressure_row *pressure_next_row(const struct pressure *pressure, bo
   return NULL;
 }
 
-/* The median of what the turns gave, which stay in their order. */
+/* The median of what the turns gave, which stay in their order; 0 where there is nothing. */
 static double median(const double *values, uint32_t count) {
   double sorted[CLI_MAX_ROUNDS];
   memcpy(sorted, values, count * sizeof *values);
-  return bench_median(sorted, count);
+  return count == 0 ? 0 : bench_median(sorted, count);
 }
 
 bool pressure_row_figures(const struct pressure *pressure, const struct pressure_row *row,
@@ -281,7 +283,7 @@ bool pressure_row_figures(const struct pressure *pressure, const struct pressure
   struct pressure_figures figures = {
       .seconds = median(row->seconds, row->turns),
       .predicted_seconds = row->last.predicted_seconds,
-      .bound_seconds = own->bound_seconds,
+      .bound_seconds = median(own->bounds, own->bound_count),
       .speed = NAN,
       .most_speed = NAN,
   };

@@ -108,7 +108,7 @@ static void measure(struct pressure_row *row, double seconds, double bound_secon
   row->state = PRESSURE_MEASURED;
   row->seconds[row->turns] = seconds;
   row->last.predicted_seconds = 0.9 * seconds;
-  row->bound_seconds = bound_seconds;
+  row->bounds[row->bound_count++] = bound_seconds;
   row->turns++;
   row->last.kept_bytes = 600 * MR_MIB;
   row->last.nvme_bytes = 300 * MR_MIB;
@@ -248,7 +248,7 @@ static void test_plot(void **state) {
   check_svg(&sweep.pressure); /* interrupted before there was anything to compare with */
   measure(&rows[0], 1.0, 1.0);
   rows[6].state = PRESSURE_FAILED;
-  rows[6].bound_seconds = 1.0;
+  rows[6].bounds[rows[6].bound_count++] = 1.0;
   for (uint32_t i = 2; i < sweep.pressure.row_count; i++) {
     if (rows[i].state == PRESSURE_WAITING) {
       measure(&rows[i], 1.0 + i, 1.0);
