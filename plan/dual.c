@@ -181,6 +181,7 @@ static void ascent_fini(struct ascent *a) {
   free(a->slopes);
 }
 
+/* The windows of a bound. */
 static uint32_t windows_of(const struct mr_plan_problem *problem,
                            const uint64_t budget_bytes[MR_TIER_COUNT]) {
   bool loses = budget_bytes[MR_TIER_NVME] > 0 && mr_plan_loss_beside_nvme(problem) > 0;

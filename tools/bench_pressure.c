@@ -103,8 +103,9 @@ static mr_status plan_bounds(struct pressure *pressure) {
     struct pressure_row *row = &pressure->rows[i];
     if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
       status = plan_kind(pressure, row->kind, row->device_bytes, &summary);
-      row->bounds[row->bound_count] = status == MR_OK ? summary.bound_seconds : 0;
-      row->bound_count += status == MR_OK;
+      if (status == MR_OK) {
+        row->bounds[row->bound_count++] = summary.bound_seconds;
+      }
     }
   }
   return status;
