@@ -184,14 +184,17 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
     return;
   }
   uint32_t birth = tensor->carried ? first + mr_draft_birth(draft, t) : UINT32_MAX;
+  mr_op_id changed = MR_NO_OP;
   if (draft->on_host[t] && !mr_tensor_goes_round(tensor)) {
     add_made_below(draft, t);
   }
   for (uint32_t i = first; i + 1 < last; i++) {
     bool dead = i + 1 == birth;
+    changed = accesses[i].writes ? accesses[i].op : changed;
     add_gap(draft, (struct mr_draft_gap){.tensor = t,
                                          .after_op = accesses[i].op,
                                          .before_op = accesses[i + 1].op,
+                                         .changed_op = changed,
                                          .after_writes = accesses[i].writes,
                                          .dead = dead});
   }
@@ -205,6 +208,7 @@ static void add_gaps(struct mr_draft *draft, mr_tensor_id t) {
   wrap.after_op = first < last ? accesses[last - 1].op : n - 1;
   wrap.before_op = first < last ? accesses[first].op + n : 2 * n;
   wrap.after_writes = first < last && accesses[last - 1].writes;
+  wrap.changed_op = wrap.after_writes ? wrap.after_op : changed;
   add_gap(draft, wrap);
 }
 
@@ -559,40 +563,6 @@ void mr_draft_reset(struct mr_draft *draft) {
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     if (draft->gaps[i].fixed) {
       decide(draft, &draft->gaps[i], draft->gaps[i].dead ? MR_DRAFT_DEAD : MR_DECISION_HOST);
-    }
-  }
-}
-
-/* Pages become the tensor's again (own) or free at the ops [from, to). */
-static void edge_add(struct mr_draft *draft, const struct mr_draft_gap *gap, uint32_t from,
-                     uint32_t to, bool own) {
-  int64_t pages = (int64_t)draft->pages[gap->tensor];
-  mr_books_add(&draft->usage, from, to, own ? pages : -pages);
-}
-
-void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op) {
-  struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT(release_op > gap->after_op && release_op <= mr_draft_last_release(draft, gap));
-  edge_add(draft, gap, gap->release_op, release_op, true);
-  edge_add(draft, gap, release_op, gap->release_op, false);
-  gap->release_op = release_op;
-}
-
-void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op) {
-  struct mr_draft_gap *gap = &draft->gaps[index];
-  MR_ASSERT((fetch_op >= gap->release_op || gap->final) && fetch_op <= gap->before_op &&
-            fetch_op >= gap->earliest_fetch_op);
-  edge_add(draft, gap, fetch_op, gap->fetch_op, true);
-  edge_add(draft, gap, gap->fetch_op, fetch_op, false);
-  gap->fetch_op = fetch_op;
-}
-
-void mr_draft_widen(struct mr_draft *draft) {
-  for (uint32_t i = 0; i < draft->gap_count; i++) {
-    if (draft->gaps[i].decision != MR_DECISION_KEEP) {
-      mr_draft_set_release(draft, i, draft->gaps[i].after_op + 1);
-      mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
-      draft->gaps[i].evict_op = draft->gaps[i].after_op;
     }
   }
 }

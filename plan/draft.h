@@ -34,7 +34,10 @@ struct mr_draft_gap {
   uint32_t latest_release_op;
   uint32_t earliest_fetch_op;
   uint32_t next_life_op; /* final: where the tensor's life begins in the next step, unrolled */
-  uint32_t evict_op;     /* in [p, e): a move out starts when this op has ended; below op_count */
+  uint32_t changed_op; /* the last op before the gap in its step that changes the tensor; MR_NO_OP:
+                          none is known */
+  uint32_t evict_op;   /* below e, and from p or, where the draft writes early, from changed_op on:
+                          a move out starts when this op has ended; below op_count */
   uint8_t decision;
   bool yielded; /* its move out was put off for the sake of reads, not because its lane was busy */
   bool wrap;
@@ -57,6 +60,9 @@ enum mr_draft_effort {
   MR_EFFORT_FIRST = 1,  /* the first choice, with moves that run ahead and behind */
   MR_EFFORT_SEARCH = 2, /* the best of many */
 };
+
+/* A step of so many times its compute is bound by links to a good part. */
+#define MR_LINKS_WEIGH 1.15
 
 /* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
 #define MR_DRAFT_PARTS 32u
@@ -98,7 +104,8 @@ struct mr_draft {
   uint64_t whole_pages;  /* with every gap kept */
   struct mr_guide guide; /* for limits of a level of it; holds nothing before it is asked for */
   uint32_t guide_level;
-  bool is_guided;                  /* choosing goes by what the guide says of room */
+  bool writes_early; /* what NVMe is to have may leave before its gap, while ops still read it */
+  bool is_guided;    /* choosing goes by what the guide says of room */
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
 
@@ -243,6 +250,10 @@ struct mr_gap_range {
 uint32_t mr_draft_list_priced(const struct mr_draft *draft, uint32_t index,
                               struct mr_gap_range ranges[MR_PRICED_RANGES]);
 
+/* Whether the gap's bytes could leave for NVMe before it opens, and whether they do. */
+bool mr_draft_may_leave_early(const struct mr_draft *draft, const struct mr_draft_gap *gap);
+bool mr_draft_leaves_early(const struct mr_draft *draft, uint32_t index);
+
 /* Moves the ends of an evicted gap's hole; the caller has seen to it that there is room. */
 void mr_draft_set_release(struct mr_draft *draft, uint32_t index, uint32_t release_op);
 void mr_draft_set_fetch(struct mr_draft *draft, uint32_t index, uint32_t fetch_op);
@@ -325,6 +336,9 @@ MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t lap
 /* Finds the guide for the draft's limit, unless it has it: one for limits that are about alike, so
  * that it depends on the limit alone and need not be found often. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_find_guide(struct mr_draft *draft);
+
+/* Takes a step towards how scarce links are by the last schedule. */
+void mr_draft_price_parts(struct mr_draft *draft);
 
 /* Makes links as scarce as the guide says, times `strength`. */
 void mr_draft_follow_guide(struct mr_draft *draft, double strength);

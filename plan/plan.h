@@ -38,6 +38,11 @@
  * Clean copies. A tensor that was fetched and not written since has a valid copy below, so evicting
  * it again is free: no instruction. Its slot or extent stays its own until the next write.
  *
+ * Early writes. What NVMe is to have may be written as soon as it is changed no more, while ops of
+ * the step still read it: a weight right behind its update, though its pages are given up only
+ * after the backward pass. Where a step is bound by a drive that does more of reads and writes
+ * together than of either alone, it has both to do all the time.
+ *
  * Ops on the host. An op whose bytes outweigh its arithmetic (MR_OP_HOST_CAPABLE: an optimizer's
  * update) may use tensors where they rest, in the host tier. Such a tensor has one host slot for
  * good, and the op's operand is an instance that is that slot. What only such ops use never moves;

@@ -21,6 +21,16 @@ static void add_move(struct bill *bill, mr_tensor_id tensor, mr_link link, uint3
   }
 }
 
+/* The op beside which a gap's bytes leave: of those where they can, the one where it costs less. */
+static uint32_t leaves_beside(const struct mr_draft *draft, const struct mr_draft_gap *gap,
+                              uint8_t decision) {
+  const double *scarcity = draft->scarcity[MR_LINK_NVME_WRITE];
+  bool early = decision == MR_DECISION_NVME && mr_draft_may_leave_early(draft, gap) &&
+               scarcity[mr_draft_part(draft, gap->changed_op)] <
+                   scarcity[mr_draft_part(draft, gap->after_op)];
+  return early ? gap->changed_op : gap->after_op;
+}
+
 /* Adds the moves of a gap, were it decided so; `valid`: there is a copy below. */
 static void add_gap(struct bill *bill, const struct mr_draft_gap *gap, uint8_t decision,
                     bool valid) {
@@ -29,7 +39,8 @@ static void add_gap(struct bill *bill, const struct mr_draft_gap *gap, uint8_t d
     add_move(bill, gap->tensor, host ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ, gap->before_op);
   }
   if (!valid && !gap->made_below) {
-    add_move(bill, gap->tensor, host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE, gap->after_op);
+    add_move(bill, gap->tensor, host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE,
+             leaves_beside(bill->draft, gap, decision));
   }
 }
 

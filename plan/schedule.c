@@ -13,6 +13,7 @@
 
 #include "plan/draft.h"
 #include "plan/evict_lane.h"
+#include "plan/gap_index.h"
 #include "plan/host_lane.h"
 
 /* How many fetches of a link are looked at for one that can start. */
@@ -36,14 +37,15 @@ struct sweep {
   struct fetch_lane fetch[2];
   struct mr_evict_lane evict[2];
   struct mr_host_lane host;
-  uint64_t made_fetches;  /* begun, of what the host makes */
-  uint32_t *opens;        /* gaps by the op that opens them */
-  uint32_t *first_opens;  /* op_count + 1 */
-  uint64_t *opened_at;    /* for each gap: the unrolled op that opened it last */
-  bool *leaving;          /* for each gap: its move out is not over */
-  bool *tailed;           /* for each gap: its pages are among the tail_pages of its lane */
-  bool *open;             /* for each gap: opened, and its fetch has not started */
-  uint32_t *last_release; /* for each gap: the ends of its hole on the lap before */
+  uint64_t made_fetches;       /* begun, of what the host makes */
+  struct mr_gap_index opens;   /* by the op that opens them */
+  struct mr_gap_index changes; /* those that leave early, by the op that changes them last */
+  uint64_t *opened_at;         /* for each gap: the unrolled op that opened it last */
+  uint64_t *added_at;          /* and that behind which its move out was added to its lane */
+  bool *leaving;               /* for each gap: its move out is not over */
+  bool *tailed;                /* for each gap: its pages are among the tail_pages of its lane */
+  bool *open;                  /* for each gap: opened, and its fetch has not started */
+  uint32_t *last_release;      /* for each gap: the ends of its hole on the lap before */
   uint32_t *last_fetch;
   uint32_t *last_evict;
   uint32_t *due;     /* for each op: moves out that must be over before it runs */
@@ -71,25 +73,12 @@ static bool comes_back(const struct mr_draft_gap *gap) {
   return moves(gap) && !gap->final;
 }
 
-static void index_opens(struct sweep *sweep) {
-  const struct mr_draft *draft = sweep->draft;
-  for (uint32_t i = 0; i < draft->gap_count; i++) {
-    sweep->first_opens[draft->gaps[i].after_op + 1] += moves(&draft->gaps[i]);
-  }
-  for (uint32_t k = 0; k < sweep->n; k++) {
-    sweep->first_opens[k + 1] += sweep->first_opens[k];
-  }
-  uint32_t total = sweep->first_opens[sweep->n];
-  for (uint32_t i = draft->gap_count; i-- > 0;) {
-    if (moves(&draft->gaps[i])) {
-      sweep->opens[--sweep->first_opens[draft->gaps[i].after_op + 1]] = i;
-    }
-  }
-  /* Each entry k + 1 has gone down to the start of op k: move them back by one. */
-  for (uint32_t k = 0; k < sweep->n; k++) {
-    sweep->first_opens[k] = sweep->first_opens[k + 1];
-  }
-  sweep->first_opens[sweep->n] = total;
+static mr_op_id opened_by(const struct mr_draft *draft, uint32_t gap) {
+  return moves(&draft->gaps[gap]) ? draft->gaps[gap].after_op : MR_NO_OP;
+}
+
+static mr_op_id changed_by(const struct mr_draft *draft, uint32_t gap) {
+  return mr_draft_leaves_early(draft, gap) ? draft->gaps[gap].changed_op : MR_NO_OP;
 }
 
 /* Counts fetches into each lane in the order of the ops that need them: a counting sort. */
@@ -125,9 +114,10 @@ static void sweep_fini(struct sweep *sweep) {
     free(sweep->fetch[lane].started_laps);
     mr_evict_lane_fini(&sweep->evict[lane]);
   }
-  free(sweep->opens);
-  free(sweep->first_opens);
+  mr_gap_index_fini(&sweep->opens);
+  mr_gap_index_fini(&sweep->changes);
   free(sweep->opened_at);
+  free(sweep->added_at);
   free(sweep->leaving);
   free(sweep->tailed);
   free(sweep->open);
@@ -144,6 +134,8 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   MR_ASSERT(draft->op_count > 0);
   *sweep = (struct sweep){.draft = draft, .n = draft->op_count};
   bool failed = mr_host_lane_init(&sweep->host, draft) != MR_OK;
+  failed = mr_gap_index_init(&sweep->opens, draft, opened_by) != MR_OK || failed;
+  failed = mr_gap_index_init(&sweep->changes, draft, changed_by) != MR_OK || failed;
   for (uint32_t lane = 0; lane < 2; lane++) {
     sweep->fetch[lane].link = lane == 0 ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = lane == 0 ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
@@ -152,9 +144,8 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
     sweep->fetch[lane].started_laps = mr_allocate(gaps, sizeof(uint32_t));
     failed = failed || sweep->fetch[lane].gaps == NULL || sweep->fetch[lane].started_laps == NULL;
   }
-  sweep->opens = mr_allocate(gaps, sizeof *sweep->opens);
-  sweep->first_opens = mr_allocate(sweep->n + 1ull, sizeof *sweep->first_opens);
   sweep->opened_at = mr_allocate(gaps, sizeof *sweep->opened_at);
+  sweep->added_at = mr_allocate(gaps, sizeof *sweep->added_at);
   sweep->leaving = mr_allocate(gaps, sizeof *sweep->leaving);
   sweep->tailed = mr_allocate(gaps, sizeof *sweep->tailed);
   sweep->open = mr_allocate(gaps, sizeof *sweep->open);
@@ -166,13 +157,12 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   sweep->due = mr_allocate(sweep->n, sizeof *sweep->due);
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
   sweep->arrived = mr_allocate(sweep->n + 1ull, sizeof *sweep->arrived);
-  if (failed || sweep->opens == NULL || sweep->first_opens == NULL || sweep->opened_at == NULL ||
-      sweep->due == NULL || sweep->leaving == NULL || sweep->tailed == NULL ||
-      sweep->needed == NULL || sweep->arrived == NULL) {
+  if (failed || sweep->opened_at == NULL || sweep->added_at == NULL || sweep->due == NULL ||
+      sweep->leaving == NULL || sweep->tailed == NULL || sweep->needed == NULL ||
+      sweep->arrived == NULL) {
     sweep_fini(sweep);
     return MR_NO_MEMORY;
   }
-  index_opens(sweep);
   index_fetches(sweep, sweep->arrived);
   for (uint32_t k = 0; k < sweep->n; k++) {
     sweep->arrived[k] = 0;
@@ -255,12 +245,20 @@ static bool try_op(struct sweep *sweep) {
   return true;
 }
 
+/* Hands a gap's move out to its lane. */
+static void add_evict(struct sweep *sweep, uint32_t gap, uint64_t due_at) {
+  const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
+  mr_evict_lane_add(&sweep->evict[g->decision == MR_DECISION_NVME], gap, due_at);
+  sweep->leaving[gap] = true;
+  sweep->added_at[gap] = sweep->op;
+}
+
 /* Opens the gaps behind the op that has just run. */
 static void finish_op(struct sweep *sweep) {
   struct mr_draft *draft = sweep->draft;
   uint32_t k = (uint32_t)(sweep->op % sweep->n);
-  for (uint32_t i = sweep->first_opens[k]; i < sweep->first_opens[k + 1]; i++) {
-    uint32_t gap = sweep->opens[i];
+  for (uint32_t i = sweep->opens.first[k]; i < sweep->opens.first[k + 1]; i++) {
+    uint32_t gap = sweep->opens.gaps[i];
     struct mr_draft_gap *g = &draft->gaps[gap];
     sweep->last_release[gap] = g->release_op;
     sweep->last_fetch[gap] = g->fetch_op;
@@ -268,17 +266,20 @@ static void finish_op(struct sweep *sweep) {
     sweep->open[gap] = true;
     mr_draft_set_release(draft, gap, g->after_op + 1);
     mr_draft_set_fetch(draft, gap, g->before_op);
-    g->evict_op = g->after_op;
     sweep->opened_at[gap] = sweep->op;
-    if (g->written) {
-      struct mr_evict_lane *lane = &sweep->evict[g->decision == MR_DECISION_NVME];
+    if (g->written && !mr_draft_leaves_early(draft, gap)) {
       bool due = g->fixed && sweep->host.count > 0;
-      mr_evict_lane_add(lane, gap, due ? sweep->op + g->latest_release_op - k : MR_EVICT_NOT_DUE);
-      lane->tail_pages += draft->pages[g->tensor];
-      sweep->leaving[gap] = true;
-      sweep->tailed[gap] = true;
+      g->evict_op = g->after_op;
+      add_evict(sweep, gap, due ? sweep->op + g->latest_release_op - k : MR_EVICT_NOT_DUE);
       sweep->due[g->latest_release_op % sweep->n] += g->fixed;
     }
+    if (sweep->leaving[gap]) {
+      sweep->evict[g->decision == MR_DECISION_NVME].tail_pages += draft->pages[g->tensor];
+      sweep->tailed[gap] = true;
+    }
+  }
+  for (uint32_t i = sweep->changes.first[k]; i < sweep->changes.first[k + 1]; i++) {
+    add_evict(sweep, sweep->changes.gaps[i], MR_EVICT_NOT_DUE);
   }
   sweep->host.handed_over += mr_draft_hands_over(draft, k);
   sweep->op++;
@@ -426,9 +427,10 @@ static void try_evict(struct sweep *sweep, struct mr_evict_lane *lane) {
   mr_evict_lane_sort(lane);
   uint32_t gap = mr_evict_lane_gap(lane, 0);
   struct mr_draft_gap *g = &sweep->draft->gaps[gap];
-  uint64_t put_off = sweep->op - 1 - sweep->opened_at[gap];
+  uint64_t put_off = sweep->op - 1 - sweep->added_at[gap];
   uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
-  g->evict_op = (uint32_t)mr_min_u64(g->after_op + put_off, latest - 1);
+  uint32_t added = mr_draft_leaves_early(sweep->draft, gap) ? g->changed_op : g->after_op;
+  g->evict_op = (uint32_t)mr_min_u64(added + put_off, latest - 1);
   g->yielded = lane->yielded;
   lane->yielded = false;
   lane->busy = true;
@@ -441,6 +443,15 @@ struct paces {
   double fetch[2], evict[2], op;
 };
 
+/* Where writes leave early there are as many as reads, and each has half of the drive. */
+static void find_even_paces(const struct mr_plan_problem *problem, struct paces *paces) {
+  double read = 0;
+  double write = 0;
+  mr_plan_share_drive(problem, 0.5, &read, &write);
+  paces->fetch[1] = read / problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  paces->evict[1] = write / problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+}
+
 static struct paces find_paces(const struct sweep *sweep) {
   const struct mr_plan_problem *problem = sweep->draft->problem;
   struct paces paces = {{1, 1}, {1, 1}, 1};
@@ -450,6 +461,9 @@ static struct paces find_paces(const struct sweep *sweep) {
   double moving = 0;
   if (mixed > 0 && mixed < reads + writes && sweep->fetch[1].busy && sweep->evict[1].busy) {
     paces.fetch[1] = paces.evict[1] = mixed / (reads + writes);
+    if (sweep->draft->writes_early) {
+      find_even_paces(problem, &paces);
+    }
   }
   if (sweep->fetch[1].busy) {
     mr_plan_share_link(problem, MR_LINK_HOST_TO_DEVICE, sweep->fetch[0].busy, &paces.fetch[1],
@@ -542,9 +556,8 @@ static void settle(struct sweep *sweep) {
       release++;
     }
     mr_draft_set_release(draft, i, release);
-    if (gap->evict_op == gap->after_op) {
-      gap->evict_op = (uint32_t)mr_min_u64(sweep->last_evict[i], release - 1ull);
-    }
+    uint32_t evict = gap->evict_op == gap->after_op ? sweep->last_evict[i] : gap->evict_op;
+    gap->evict_op = (uint32_t)mr_min_u64(evict, release - 1ull);
     uint32_t fetch = gap->fetch_op;
     while (fetch > sweep->last_fetch[i] && fetch > gap->release_op &&
            mr_draft_has_room(draft, fetch - 1, fetch, pages)) {

@@ -5,6 +5,7 @@
 Takes the I/O engine after the scratch folder; its draws follow from the printed seed.
 """
 
+import json
 import random
 import sys
 
@@ -48,6 +49,23 @@ def draw_budget(random_source, model, engine):
     return more + ["--device-mem", device, "--host-mem", host]
 
 
+def count_early(path):
+    """Of a plan that was kept: writes to NVMe of what an op still uses."""
+    plan = json.loads(path.read_text())
+    count = len(plan["compute"])
+
+    def since_birth(op, stay):
+        return (op - plan["instances"][stay][1]) % count
+
+    last = {}
+    for op, (operands, *_) in enumerate(plan["compute"]):
+        for stay in operands:
+            if stay >= 0:
+                last[stay] = max(last.get(stay, 0), since_birth(op, stay))
+    return sum(last.get(stay, 0) > since_birth(op, stay)
+               for op, _, stay, *_ in plan["nvme_write"])
+
+
 class Verify(harness.Case):
 
     def test_random_jobs(self):
@@ -66,6 +84,23 @@ class Verify(harness.Case):
                 self.assertEqual((event["different_losses"], event["different_tensors"]), (0, 0))
                 self.assertGreater(event["bytes"], 0)
                 self.assertGreater(event["tensors"], 0)
+
+    def test_writes_leave_early(self):
+        """A drive so slow that it binds the step, and that does more of both than of either."""
+        path, kept = harness.scratch / "slow.json", harness.scratch / "early.plan"
+        job = ["--layers", 8, "--heads", 2, "--width", 192, "--vocab", 256, "--batch", 1, "--seq",
+               8, "--io-engine", ENGINE, "--profile", path]
+        footprint, _ = harness.budgets(job)
+        profile = json.loads(path.read_text())
+        for drive in profile["paths"]:
+            drive.update(read=30e6, write=20e6, mixed=35e6)
+        path.write_text(json.dumps(profile))
+        job += ["--device-mem", footprint // 2, "--host-mem", 0, *harness.nvme()]
+        self.assert_status(harness.run("plan", *job, "--out", kept), 0)
+        self.assertGreater(count_early(kept), 0)
+        outcome = harness.run("verify", "--json", *job, "--steps", 3, "--replan", "never")
+        self.assert_status(outcome, 0)
+        self.assertTrue(outcome.events("verify")[0]["equal"])
 
     def test_table(self):
         outcome = harness.run("verify", *harness.TINY, *harness.nvme(), "--io-engine", ENGINE)

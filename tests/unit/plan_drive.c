@@ -19,8 +19,9 @@ struct job {
   struct mr_program_plan *plan;
 };
 
-static void job_init(struct job *job, uint32_t layers, double op_seconds, double share) {
-  job->graph = plan_training_graph(layers, 2, 256 * MR_KIB, 256 * MR_KIB);
+/* Takes the graph. */
+static void job_init(struct job *job, struct mr_graph *graph, double op_seconds, double share) {
+  job->graph = graph;
   job->op_seconds = plan_op_seconds(job->graph, op_seconds);
   plan_problem_init(&job->problem, job->graph);
   job->problem.op_seconds = job->op_seconds;
@@ -36,6 +37,10 @@ static void job_init(struct job *job, uint32_t layers, double op_seconds, double
   job->problem.budget_bytes[MR_TIER_DEVICE] = device_bytes;
   job->plan = plan_make_proven(&job->problem);
   assert_true(job->plan->fits);
+}
+
+static struct mr_graph *layers_of(uint32_t layers) {
+  return plan_training_graph(layers, 2, 256 * MR_KIB, 256 * MR_KIB);
 }
 
 static void job_fini(struct job *job) {
@@ -63,7 +68,7 @@ static void the_faster_way_is_taken(void **state) {
   for (uint32_t layers = 4; layers <= 12; layers += 4) {
     for (double seconds = 2e-6; seconds < 1e-3; seconds *= 4) {
       struct job job;
-      job_init(&job, layers, seconds, 0.5);
+      job_init(&job, layers_of(layers), seconds, 0.5);
       double when_even = seconds_when(&job, true);
       double when_not = seconds_when(&job, false);
       print_message("%u layers, %.0f us: %s, even %.1f us, else %.1f us\n", layers, 1e6 * seconds,
@@ -90,11 +95,82 @@ static void drives_hardly_rest(void **state) {
   (void)state;
   for (uint32_t layers = 8; layers <= 12; layers += 4) {
     struct job job;
-    job_init(&job, layers, 2e-6, 0.5);
+    job_init(&job, layers_of(layers), 2e-6, 0.5);
     double part = drive_seconds(&job) / job.plan->step_seconds;
     print_message("%u layers: at work in %.3f of the step\n", layers, part);
-    assert_true(part >
-                0.92); /* 0.85 where it waits for the op that was over when it had its turn */
+    assert_true(part > 0.9); /* 0.85 where it waits for the op that was over when it had its turn */
+    job_fini(&job);
+  }
+}
+
+/* A step that begins with updates: each changes a weight and two moments, a forward op reads the
+ * weight and so does a backward op, whose gradient lives to the end of the step. */
+#define UPDATED_LAYERS 12u
+
+static struct mr_graph *updates_first(void) {
+  struct mr_graph *graph = NULL;
+  mr_tensor_id weights[UPDATED_LAYERS];
+  mr_tensor_id gradients[UPDATED_LAYERS + 1];
+  const mr_tensor_id none[] = {MR_NO_TENSOR};
+  assert_int_equal(mr_graph_create(&graph), MR_OK);
+  for (uint32_t i = 0; i < UPDATED_LAYERS; i++) {
+    mr_tensor_id m = plan_add_tensor(graph, MR_STATE, 256 * MR_KIB);
+    mr_tensor_id v = plan_add_tensor(graph, MR_STATE, 256 * MR_KIB);
+    weights[i] = plan_add_tensor(graph, MR_PARAMETER, 256 * MR_KIB);
+    const mr_tensor_id all[] = {weights[i], m, v, MR_NO_TENSOR};
+    const mr_tensor_id weight[] = {weights[i], MR_NO_TENSOR};
+    plan_add_op(graph, all, all, 0);
+    plan_add_op(graph, weight, none, 0);
+  }
+  for (uint32_t i = UPDATED_LAYERS; i-- > 0;) {
+    gradients[i] = plan_add_tensor(graph, MR_GRADIENT, 256 * MR_KIB);
+    plan_add_op(graph, (const mr_tensor_id[]){weights[i], MR_NO_TENSOR},
+                (const mr_tensor_id[]){gradients[i], MR_NO_TENSOR}, 0);
+  }
+  gradients[UPDATED_LAYERS] = MR_NO_TENSOR;
+  plan_add_op(graph, gradients, none, 0);
+  return graph;
+}
+
+/* Ops of the step from where a stay begins, for it may go round the end of the step. */
+static uint32_t since_birth(const struct mr_program_plan *plan, uint32_t instance, mr_op_id op) {
+  uint32_t n = plan->program->op_count;
+  return (op + n - plan->instances[instance].first_op % n) % n;
+}
+
+static uint32_t last_use(const struct mr_program_plan *plan, uint32_t instance) {
+  uint32_t last = 0;
+  for (mr_op_id k = 0; k < plan->program->op_count; k++) {
+    for (uint32_t i = plan->first_operand[k]; i < plan->first_operand[k + 1]; i++) {
+      uint32_t since = since_birth(plan, instance, k);
+      last = plan->operands[i] == instance && since > last ? since : last;
+    }
+  }
+  return last;
+}
+
+/* Writes of what an op still uses. */
+static uint32_t early_writes(const struct mr_program_plan *plan) {
+  uint32_t queue = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
+    const struct mr_instruction *move = &plan->instructions[queue][i];
+    count += last_use(plan, move->instance) > since_birth(plan, move->instance, move->op);
+  }
+  return count;
+}
+
+/* What is not changed any more is written while it is still read, where the drive binds the step;
+ * the plans were proven. Where ops do, that is left for later. */
+static void writes_leave_early(void **state) {
+  (void)state;
+  for (double seconds = 2e-6; seconds < 1e-2; seconds *= 1000) {
+    struct job job;
+    job_init(&job, updates_first(), seconds, 0.3);
+    uint32_t count = early_writes(job.plan);
+    print_message("%.0f us: %u of %u writes are early\n", 1e6 * seconds, count,
+                  job.plan->instruction_count[MR_QUEUE_OF(MR_LINK_NVME_WRITE)]);
+    assert_true(seconds > 1e-3 ? count == 0 : count > 0);
     job_fini(&job);
   }
 }
@@ -103,6 +179,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_faster_way_is_taken),
       cmocka_unit_test(drives_hardly_rest),
+      cmocka_unit_test(writes_leave_early),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
