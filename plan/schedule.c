@@ -49,6 +49,7 @@ struct sweep {
   uint32_t *last_fetch;
   uint32_t *last_evict;
   uint32_t *due;     /* for each op: moves out that must be over before it runs */
+  uint32_t *reborn;  /* for each op: those of tensors whose life begins there in the next step */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
   uint64_t op;       /* unrolled: running or next */
@@ -125,6 +126,7 @@ static void sweep_fini(struct sweep *sweep) {
   free(sweep->last_fetch);
   free(sweep->last_evict);
   free(sweep->due);
+  free(sweep->reborn);
   free(sweep->needed);
   free(sweep->arrived);
 }
@@ -155,11 +157,12 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   failed = failed || sweep->open == NULL || sweep->last_release == NULL ||
            sweep->last_fetch == NULL || sweep->last_evict == NULL;
   sweep->due = mr_allocate(sweep->n, sizeof *sweep->due);
+  sweep->reborn = mr_allocate(sweep->n, sizeof *sweep->reborn);
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
   sweep->arrived = mr_allocate(sweep->n + 1ull, sizeof *sweep->arrived);
   if (failed || sweep->opened_at == NULL || sweep->added_at == NULL || sweep->due == NULL ||
-      sweep->leaving == NULL || sweep->tailed == NULL || sweep->needed == NULL ||
-      sweep->arrived == NULL) {
+      sweep->reborn == NULL || sweep->leaving == NULL || sweep->tailed == NULL ||
+      sweep->needed == NULL || sweep->arrived == NULL) {
     sweep_fini(sweep);
     return MR_NO_MEMORY;
   }
@@ -202,17 +205,6 @@ static void end_tails_of_step(struct sweep *sweep) {
   }
 }
 
-/* Whether a move out is not over that must be before the next op. */
-static bool still_leaves(const struct sweep *sweep, const struct mr_evict_lane *lane) {
-  bool leaves = false;
-  for (uint32_t i = 0; i < lane->count && !leaves; i++) {
-    uint32_t index = mr_evict_lane_gap(lane, i);
-    const struct mr_draft_gap *gap = &sweep->draft->gaps[index];
-    leaves = gap->final && sweep->op >= sweep->opened_at[index] + gap->next_life_op - gap->after_op;
-  }
-  return leaves;
-}
-
 /* Whether the next op has to stand still for others: for what it wants below, for its place on the
  * host or what still leaves, of the step before, or for pages. */
 static bool is_crowded(const struct sweep *sweep, uint32_t op) {
@@ -220,7 +212,7 @@ static bool is_crowded(const struct sweep *sweep, uint32_t op) {
   bool handed_over = mr_draft_hands_over(draft, op);
   return (handed_over ? mr_host_lane_is_behind(&sweep->host) : sweep->due[op] > 0) ||
          !mr_draft_has_room(draft, op, op + 1, tail_pages(sweep)) ||
-         (sweep->host.count > 0 && still_leaves(sweep, &sweep->evict[0]));
+         (sweep->host.count > 0 && sweep->reborn[op] > 0);
 }
 
 static bool try_op(struct sweep *sweep) {
@@ -272,6 +264,7 @@ static void finish_op(struct sweep *sweep) {
       g->evict_op = g->after_op;
       add_evict(sweep, gap, due ? sweep->op + g->latest_release_op - k : MR_EVICT_NOT_DUE);
       sweep->due[g->latest_release_op % sweep->n] += g->fixed;
+      sweep->reborn[g->next_life_op % sweep->n] += g->final;
     }
     if (sweep->leaving[gap]) {
       sweep->evict[g->decision == MR_DECISION_NVME].tail_pages += draft->pages[g->tensor];
@@ -524,6 +517,7 @@ static void advance(struct sweep *sweep) {
       end_tail(sweep, evict, gone);
       sweep->leaving[gone] = false;
       sweep->due[gap->latest_release_op % sweep->n] -= gap->fixed;
+      sweep->reborn[gap->next_life_op % sweep->n] -= gap->final;
       mr_evict_lane_drop(evict);
     }
   }
