@@ -61,9 +61,6 @@ enum mr_draft_effort {
   MR_EFFORT_SEARCH = 2, /* the best of many */
 };
 
-/* A step of so many times its compute is bound by links to a good part. */
-#define MR_LINKS_WEIGH 1.15
-
 /* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
 #define MR_DRAFT_PARTS 32u
 

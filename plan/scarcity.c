@@ -16,6 +16,8 @@
  * quarter faster. With a scarcity of 4 that gain is lost, with 30 it is no larger. */
 #define MOST_SCARCITY 16.0
 #define PRICE_STEP    0.5
+/* A step of so many times its compute is bound by links to a good part. */
+#define LINKS_WEIGH 1.15
 /* From so much difference in load on, reads or writes bind a drive alone. */
 #define CLEAR_LOAD 0.2
 
@@ -40,7 +42,7 @@ static struct share share_of(const struct mr_draft *draft, mr_link link, uint32_
       rates[MR_LINK_NVME_READ].bytes_per_second + rates[MR_LINK_NVME_WRITE].bytes_per_second;
   double mixed = draft->problem->nvme_mixed_bytes_per_second;
   double own = load_of(draft, link, part);
-  bool weighs = draft->seconds >= MR_LINKS_WEIGH * draft->clock[draft->op_count];
+  bool weighs = draft->seconds >= LINKS_WEIGH * draft->clock[draft->op_count];
   if (!mr_link_overlaps(link) || !weighs || !(mixed > 0) || mixed >= both) {
     return (struct share){own, 1};
   }

@@ -138,7 +138,7 @@ static mr_status try_prices(struct search *search, bool early) {
 static mr_status try_early(struct search *search) {
   double before = search->best_seconds;
   if (search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
-      before < MR_LINKS_WEIGH * search->compute_seconds) {
+      before < LINK_BOUND * search->compute_seconds) {
     return MR_OK;
   }
   search->best_seconds = before * (1 - EARLY_GAIN);
