@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When pages are given up and claimed. A forward sweep plays the queues: ops run in order, an
- * eviction starts when its link is free, a fetch starts as soon as its data is below, its link is
- * free and memory has room for it from the present op to the op that reads it. Whatever is in
+ * eviction starts when its link is free, behind the op that opens its gap or, of what is written
+ * early, behind the one that changed it last; a fetch starts as soon as its data is below, its link
+ * is free and memory has room for it from the present op to the op that reads it. Whatever is in
  * flight at the start of an op holds its pages through that op where there is room, else the op
  * stands still until the move is over. A host that is apart runs its ops beside the device. Because
  * all holes start as wide as they can be and are only narrowed where the books have room, every
