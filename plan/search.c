@@ -58,12 +58,21 @@ static void set_trial(struct mr_draft *draft, const struct trial *trial) {
   draft->writes_early = trial->early;
 }
 
+static bool any_leaves_early(const struct mr_draft *draft) {
+  bool any = false;
+  for (uint32_t i = 0; i < draft->gap_count && !any; i++) {
+    any = mr_draft_leaves_early(draft, i);
+  }
+  return any;
+}
+
 /* Sweeps the draft, which is chosen, and keeps it where it is the best so far. */
 static mr_status try_sweep(struct search *search, const struct trial *trial) {
   struct mr_draft *draft = search->draft;
   set_trial(draft, trial);
   mr_status status = mr_draft_schedule(draft, SEARCH_LAPS, draft->lookahead_seconds);
-  if (status == MR_OK && draft->seconds < search->best_seconds * (1 - LEAST_GAIN)) {
+  if (status == MR_OK && draft->seconds < search->best_seconds * (1 - LEAST_GAIN) &&
+      (!trial->early || any_leaves_early(draft))) {
     search->best_trial = *trial;
     search->best_seconds = draft->seconds;
     mr_draft_save(draft, &search->best);
