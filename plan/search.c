@@ -58,6 +58,8 @@ static void set_trial(struct mr_draft *draft, const struct trial *trial) {
   draft->writes_early = trial->early;
 }
 
+/* Without, a draft that is to write early differs in how it shares the drive alone: it then looks
+ * better than its plan is. */
 static bool any_leaves_early(const struct mr_draft *draft) {
   bool any = false;
   for (uint32_t i = 0; i < draft->gap_count && !any; i++) {
