@@ -264,11 +264,27 @@ const struct pressure_row *pressure_next_row(const struct pressure *pressure, bo
   return NULL;
 }
 
-/* The median of what the turns gave, which stay in their order; 0 where there is nothing. */
+const struct pressure_row *pressure_own_row(const struct pressure_row *row) {
+  return row - (uint32_t)row->kind;
+}
+
+/* The median of what the rounds gave, which stay in their order; 0 where there is nothing. */
 static double median(const double *values, uint32_t count) {
   double sorted[CLI_MAX_ROUNDS];
   memcpy(sorted, values, count * sizeof *values);
   return count == 0 ? 0 : bench_median(sorted, count);
+}
+
+/* The median over rounds of one value's share of another; a machine changes its pace, so what one
+ * round gave is set beside what the same round gave. NAN where no round has both. */
+static double median_ratio(const double *values, uint32_t value_count, const double *of,
+                           uint32_t of_count) {
+  double ratios[CLI_MAX_ROUNDS];
+  uint32_t count = value_count < of_count ? value_count : of_count;
+  for (uint32_t i = 0; i < count; i++) {
+    ratios[i] = values[i] / of[i];
+  }
+  return count == 0 ? NAN : bench_median(ratios, count);
 }
 
 bool pressure_row_figures(const struct pressure *pressure, const struct pressure_row *row,
@@ -277,23 +293,18 @@ bool pressure_row_figures(const struct pressure *pressure, const struct pressure
     return false;
   }
   /* A budget's bound is that of memrun's own row there, which leaves nothing out. */
-  const struct pressure_row *own = row - (uint32_t)row->kind;
+  const struct pressure_row *own = pressure_own_row(row);
   const struct pressure_row *free_row = &pressure->rows[0];
   MR_ASSERT(own >= pressure->rows && own->kind == PRESSURE_MEMRUN);
   struct pressure_figures figures = {
       .seconds = median(row->seconds, row->turns),
       .predicted_seconds = row->last.predicted_seconds,
       .bound_seconds = median(own->bounds, own->bound_count),
-      .speed = NAN,
-      .most_speed = NAN,
+      .over_bound = median_ratio(row->seconds, row->turns, own->bounds, own->bound_count),
+      .speed = median_ratio(free_row->seconds, free_row->turns, row->seconds, row->turns),
+      .most_speed = median_ratio(free_row->seconds, free_row->turns, own->bounds, own->bound_count),
   };
   figures.error = fabs(figures.predicted_seconds - figures.seconds) / figures.seconds;
-  figures.over_bound = figures.seconds / figures.bound_seconds;
-  if (free_row->state == PRESSURE_MEASURED) {
-    double free_seconds = median(free_row->seconds, free_row->turns);
-    figures.speed = free_seconds / figures.seconds;
-    figures.most_speed = free_seconds / figures.bound_seconds;
-  }
   *figures_out = figures;
   return true;
 }
@@ -304,4 +315,16 @@ double pressure_others_share(const struct pressure *pressure) {
     most = fmax(most, pressure->rows[i].others_share);
   }
   return most < DISTURBED ? 0 : most;
+}
+
+double pressure_least_over_bound(const struct pressure *pressure) {
+  double least = INFINITY;
+  for (uint32_t i = 0; i < pressure->row_count; i++) {
+    const struct pressure_row *row = &pressure->rows[i];
+    const struct pressure_row *own = pressure_own_row(row);
+    for (uint32_t round = 0; round < row->turns && round < own->bound_count; round++) {
+      least = fmin(least, row->seconds[round] / own->bounds[round]);
+    }
+  }
+  return least;
 }

@@ -187,6 +187,13 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
     output_text(output, "disturbed  others had up to %.0f %% of the processors during a run\n",
                 100 * pressure_others_share(pressure));
   }
+  double least = pressure_least_over_bound(pressure);
+  if (least < 1) {
+    output_text(output,
+                "unsteady   a round's step took %.3f of a bound that no plan can beat: the machine "
+                "changed its pace\n",
+                least);
+  }
   print_times(pressure, output);
   print_bytes(pressure, output, moved_titles, get_moved);
   print_bytes(pressure, output, gap_titles, get_gaps);
@@ -194,10 +201,11 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
   print_ablations(pressure, output);
 }
 
-static json_t *rounds_json(const struct pressure_row *row) {
+/* What each round gave. */
+static json_t *rounds_json(const double *values, uint32_t count) {
   json_t *list = json_array();
-  for (uint32_t i = 0; list != NULL && i < row->turns; i++) {
-    if (json_array_append_new(list, json_number(row->seconds[i])) != 0) {
+  for (uint32_t i = 0; list != NULL && i < count; i++) {
+    if (json_array_append_new(list, json_number(values[i])) != 0) {
       json_decref(list);
       list = NULL;
     }
@@ -224,6 +232,7 @@ static json_t *words_json(const struct pressure *pressure, const struct pressure
 
 static json_t *measured_json(const struct pressure_row *row,
                              const struct pressure_figures *figures) {
+  const struct pressure_row *own = pressure_own_row(row);
   const struct pressure_turn *last = &row->last;
   json_t *peaks = job_tiers_json(last->peak_bytes);
   if (peaks != NULL &&
@@ -232,16 +241,19 @@ static json_t *measured_json(const struct pressure_row *row,
     return NULL;
   }
   return json_pack(
-      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o, s:o}",
-      "seconds", json_number(figures->seconds), "round_seconds", rounds_json(row),
-      "predicted_seconds", json_number(figures->predicted_seconds), "prediction_error",
-      json_number(figures->error), "bound_seconds", json_number(figures->bound_seconds),
-      "over_bound", json_number(figures->over_bound), "speed", json_number(figures->speed),
-      "most_speed", json_number(figures->most_speed), "bound_by", last->bound_by, "moved_bytes",
-      job_links_json(last->moved_bytes), "gap_bytes", "kept", (json_int_t)last->kept_bytes, "host",
-      (json_int_t)last->host_bytes, "nvme", (json_int_t)last->nvme_bytes, "recomputed",
-      (json_int_t)last->recomputed_bytes, "peak_bytes", peaks, "budget_bytes",
-      job_tiers_json(last->budget_bytes), "others_share", json_number(row->others_share));
+      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I, s:I, s:I, s:I}, s:o, s:o, "
+      "s:o}",
+      "seconds", json_number(figures->seconds), "round_seconds",
+      rounds_json(row->seconds, row->turns), "predicted_seconds",
+      json_number(figures->predicted_seconds), "prediction_error", json_number(figures->error),
+      "bound_seconds", json_number(figures->bound_seconds), "round_bound_seconds",
+      rounds_json(own->bounds, own->bound_count), "over_bound", json_number(figures->over_bound),
+      "speed", json_number(figures->speed), "most_speed", json_number(figures->most_speed),
+      "bound_by", last->bound_by, "moved_bytes", job_links_json(last->moved_bytes), "gap_bytes",
+      "kept", (json_int_t)last->kept_bytes, "host", (json_int_t)last->host_bytes, "nvme",
+      (json_int_t)last->nvme_bytes, "recomputed", (json_int_t)last->recomputed_bytes, "peak_bytes",
+      peaks, "budget_bytes", job_tiers_json(last->budget_bytes), "others_share",
+      json_number(row->others_share));
 }
 
 static json_t *row_json(const struct pressure *pressure, const struct pressure_row *row) {

@@ -14,8 +14,9 @@ SWEEP_KEYS = ["event", "case", "rounds", "interrupted", "steps", "model", "footp
               "smallest_device_bytes", "rows"]
 ROW_KEYS = ["kind", "state", "device_bytes", "share", "smallest_device_bytes", "arguments"]
 MEASURED_KEYS = ["seconds", "round_seconds", "predicted_seconds", "prediction_error",
-                 "bound_seconds", "over_bound", "speed", "most_speed", "bound_by", "moved_bytes",
-                 "gap_bytes", "peak_bytes", "budget_bytes", "others_share"]
+                 "bound_seconds", "round_bound_seconds", "over_bound", "speed", "most_speed",
+                 "bound_by", "moved_bytes", "gap_bytes", "peak_bytes", "budget_bytes",
+                 "others_share"]
 KINDS = ["memrun", "no_recompute", "no_offload", "no_search", "lru"]
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -74,15 +75,19 @@ class Sweep(harness.Case):
         self.assertEqual({row["state"] for row in self.rows()[-10:-8]}, {"measured"})
 
     def test_figures(self):
-        whole = self.rows()[0]["seconds"]
+        whole = self.rows()[0]["round_seconds"]
         for row in self.rows("measured"):
             self.assert_keys({key: row[key] for key in list(row)[len(ROW_KEYS):]}, MEASURED_KEYS,
                              whole=True)
             self.assertEqual(len(row["round_seconds"]), 2)
             self.assertAlmostEqual(row["seconds"], sum(row["round_seconds"]) / 2, 12)
-            self.assertAlmostEqual(row["speed"], whole / row["seconds"], 9)
-            self.assertAlmostEqual(row["over_bound"], row["seconds"] / row["bound_seconds"], 9)
-            self.assertAlmostEqual(row["most_speed"], whole / row["bound_seconds"], 9)
+            bounds = row["round_bound_seconds"]
+            self.assertAlmostEqual(row["bound_seconds"], sum(bounds) / 2, 12)
+            for key, values, of in (("speed", whole, row["round_seconds"]),
+                                    ("over_bound", row["round_seconds"], bounds),
+                                    ("most_speed", whole, bounds)):
+                self.assertEqual(len(of), 2)
+                self.assertAlmostEqual(row[key], sum(a / b for a, b in zip(values, of)) / 2, 9)
             self.assertIn(row["bound_by"], ["compute"] + harness.LINK_KEYS)
             for tier in harness.TIER_KEYS:
                 self.assertLessEqual(row["peak_bytes"][tier], row["budget_bytes"][tier])
