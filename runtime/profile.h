@@ -74,8 +74,8 @@ MR_CHECK_RESULT mr_status mr_profile_parse(const char *text, size_t bytes,
 /* The profile as JSON; the caller frees it with free(). MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_print(const struct mr_profile *profile, char **text_out);
 
-/* Loads the file; `machine` NULL: whichever machine it is of. MR_INVALID: there is none (not
- * logged), or not a usable one of this machine (one line at warn level). */
+/* Loads the file. MR_INVALID: there is none (not logged), or not a usable one of this machine (one
+ * line at warn level). */
 MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
                                           struct mr_profile *profile_out);
 /* Writes beside the file and renames; a failure is one line at warn level and no more, because a

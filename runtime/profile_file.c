@@ -228,7 +228,7 @@ mr_status mr_profile_load(const char *path, const char *machine, struct mr_profi
   if (status == MR_INVALID) {
     mr_log(MR_LOG_WARN,
            "profile %s: not a profile that this version of memrun wrote; measuring again", path);
-  } else if (status == MR_OK && machine != NULL && strcmp(profile_out->machine, machine) != 0) {
+  } else if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
     mr_log(MR_LOG_INFO, "profile %s: of another machine or thread count; measuring again", path);
     status = MR_INVALID;
   }

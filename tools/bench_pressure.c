@@ -62,13 +62,14 @@ static mr_status write_file(const struct cli *cli, const char *ending, const cha
   return MR_OK;
 }
 
-/* Plans a kind under a device budget by the profile. */
+/* Plans a kind under a device budget, by the rates of ops alone. */
 static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind kind,
-                           uint64_t device_bytes, const char *profile,
-                           struct mr_plan_summary *summary) {
+                           uint64_t device_bytes, struct mr_plan_summary *summary) {
   struct mr_options run = pressure_run_options(pressure, kind, device_bytes);
+  struct pressure_path path;
   struct mr_plan *plan = NULL;
-  run.profile_path = profile;
+  pressure_profile_path(pressure, 0, &path);
+  run.profile_path = path.text;
   run.reprofile = false;
   mr_status status = mr_plan_create(trainer_get_graph(pressure->trainer), &run, &plan);
   if (status == MR_OK) {
@@ -82,12 +83,9 @@ static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind k
 /* The footprint, and the smallest budget of each kind, from plans that have next to nothing. */
 static mr_status plan_least(struct pressure *pressure) {
   struct mr_plan_summary summary;
-  struct pressure_path profile;
   mr_status status = MR_OK;
-  pressure_profile_path(pressure, 0, &profile);
   for (uint32_t kind = 0; kind < pressure->kind_count && status == MR_OK; kind++) {
-    status =
-        plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, profile.text, &summary);
+    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, &summary);
     if (status == MR_OK) {
       pressure->footprint_bytes = summary.footprint_bytes;
       pressure->smallest_bytes[kind] =
@@ -100,15 +98,11 @@ static mr_status plan_least(struct pressure *pressure) {
 /* The bound of each budget, when a run without budgets has shown what ops take alone. */
 static mr_status plan_bounds(struct pressure *pressure) {
   struct mr_plan_summary summary;
-  struct pressure_path profile;
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
     struct pressure_row *row = &pressure->rows[i];
     if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
-      status = pressure_profile_for_bound(pressure, i, &profile);
-      if (status == MR_OK) {
-        status = plan_kind(pressure, row->kind, row->device_bytes, profile.text, &summary);
-      }
+      status = plan_kind(pressure, row->kind, row->device_bytes, &summary);
       if (status == MR_OK) {
         row->bounds[row->bound_count++] = summary.bound_seconds;
       }

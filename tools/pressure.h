@@ -10,9 +10,8 @@
  * whatever else the machine does falls on all; a row is told by its medians over the rounds.
  *
  * The first row is the job with all the memory that it wants; the others' speeds are shares of its
- * speed. A budget's bound is made in each round anew, since a machine changes its pace, and as the
- * machine was found in that round: of ops as quick as in the first row, alone, and of links as the
- * budget's own turns have found them under way. All rows must end with the same losses.
+ * speed, and what its ops took alone makes the bounds: in each round anew, since a machine changes
+ * its pace. All rows must end with the same losses.
  *
  * Files: bench_pressure.c runs the sweep, pressure_budgets.c reads a list of budgets,
  * pressure_rows.c makes rows, their command lines and their figures, pressure_turn.c runs one
@@ -97,7 +96,7 @@ struct pressure_row {
   uint32_t turns;          /* that ended well */
   double others_share;     /* of the processors, the most that others took during a turn */
   double *seconds;         /* of each turn */
-  double *bounds;          /* memrun's own rows: of each round */
+  double *bounds;          /* memrun's own rows: after each round, by what ops took alone in it */
   uint32_t bound_count;
   struct pressure_turn last;
   struct pressure_end end; /* where it failed */
@@ -148,10 +147,6 @@ void pressure_profiles_fini(struct pressure *pressure);
 /* The profile of a row, by its number; the first is taught by ops that run alone. */
 void pressure_profile_path(const struct pressure *pressure, uint32_t row,
                            struct pressure_path *path_out);
-/* The profile that a row's bound is made from, as told above: the row's own in a file of its own,
- * with the first row's ops; the first row's where the row has none yet. MR_IO, MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status pressure_profile_for_bound(const struct pressure *pressure, uint32_t row,
-                                                     struct pressure_path *path_out);
 /* Copies a file where it is there; MR_IO. */
 MR_CHECK_RESULT mr_status pressure_profile_copy(const char *from, const char *to);
 

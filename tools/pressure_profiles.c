@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The profiles of a sweep. A run teaches its profile how fast ops are; beside moves they are slower
- * than alone, and a bound from such rates would be too high. Runs without budgets teach how fast
- * ops are alone, but nothing of NVMe, of which their profile knows a probe's short look alone. So
- * they have one profile, and each other row has its own, which starts as a copy of that one and is
- * taught by the row's turns: it forecasts as a job does that has run before. Bounds take ops from
- * the one and links from the other. All profiles lie in a folder that goes when the sweep is over;
- * the user's is only read.
+ * than alone, and a bound from such rates would be too high. So the runs without budgets teach one
+ * profile, from which bounds come, and each other row has its own, which starts as a copy of that
+ * one and is taught by the row's turns: it forecasts as a job does that has run before. All of them
+ * lie in a folder that goes when the sweep is over; the user's profile is only read.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +13,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/file.h"
-#include "runtime/profile.h"
 #include "tools/pressure.h"
 
 #define COPY_BYTES 4096u
@@ -24,10 +20,6 @@
 void pressure_profile_path(const struct pressure *pressure, uint32_t row,
                            struct pressure_path *path_out) {
   snprintf(path_out->text, sizeof path_out->text, "%s/%u.json", pressure->profiles, row);
-}
-
-static void bound_path(const struct pressure *pressure, struct pressure_path *path_out) {
-  snprintf(path_out->text, sizeof path_out->text, "%s/bound.json", pressure->profiles);
 }
 
 static mr_status refuse(const char *path) {
@@ -59,49 +51,6 @@ mr_status pressure_profile_copy(const char *from, const char *to) {
   return status;
 }
 
-/* The profile with the ops of another. */
-static void take_ops(struct mr_profile *profile, const struct mr_profile *from) {
-  profile->flops_per_second = from->flops_per_second;
-  profile->bytes_per_second = from->bytes_per_second;
-  profile->rate_count = from->rate_count;
-  memcpy(profile->rates, from->rates, from->rate_count * sizeof from->rates[0]);
-}
-
-static mr_status save(const struct mr_profile *profile, const char *path) {
-  char *text = NULL;
-  mr_status status = mr_profile_print(profile, &text);
-  if (status == MR_OK && !mr_file_write(path, text)) {
-    status = refuse(path);
-  }
-  free(text);
-  return status;
-}
-
-mr_status pressure_profile_for_bound(const struct pressure *pressure, uint32_t row,
-                                     struct pressure_path *path_out) {
-  struct pressure_path own;
-  pressure_profile_path(pressure, 0, path_out);
-  pressure_profile_path(pressure, row, &own);
-  if (row == 0 || access(own.text, F_OK) != 0) {
-    return MR_OK;
-  }
-  struct mr_profile *profiles = mr_allocate(2, sizeof *profiles);
-  if (profiles == NULL) {
-    return MR_NO_MEMORY;
-  }
-  mr_status status = mr_profile_load(path_out->text, NULL, &profiles[0]);
-  if (status == MR_OK) {
-    status = mr_profile_load(own.text, NULL, &profiles[1]);
-  }
-  if (status == MR_OK) {
-    take_ops(&profiles[1], &profiles[0]);
-    bound_path(pressure, path_out);
-    status = save(&profiles[1], path_out->text);
-  }
-  free(profiles);
-  return status == MR_INVALID ? MR_IO : status; /* which the runs wrote, and are not as written */
-}
-
 mr_status pressure_profiles_init(struct pressure *pressure) {
   char *folder = pressure->profiles;
   size_t size = sizeof pressure->profiles;
@@ -126,8 +75,6 @@ void pressure_profiles_fini(struct pressure *pressure) {
     pressure_profile_path(pressure, i, &path);
     (void)unlink(path.text); /* that of a row that never ran is not there */
   }
-  bound_path(pressure, &path);
-  (void)unlink(path.text);
   if (rmdir(pressure->profiles) != 0) {
     mr_log(MR_LOG_WARN, "%s stays: %s", pressure->profiles, strerrordesc_np(errno));
   }

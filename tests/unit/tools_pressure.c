@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <math.h>
 
 #include "base/base.h"
-#include "runtime/profile.h"
 #include "tools/options.h"
 #include "tools/pressure.h"
 
@@ -225,57 +223,6 @@ static void test_figures(void **state) {
   sweep_fini(&sweep);
 }
 
-static void save_profile(const struct pressure *pressure, uint32_t row, struct mr_profile *profile,
-                         double op_seconds, double loss) {
-  struct pressure_path path;
-  pressure_profile_path(pressure, row, &path);
-  profile->rates[0].seconds_per_unit = op_seconds;
-  profile->flops_per_second = 1 / op_seconds;
-  profile->paths[0].rates.op_seconds_per_byte = loss;
-  mr_profile_save(path.text, profile);
-}
-
-/* A bound's ops are those of the first row, its links those of its own. */
-static void test_bound_profile(void **state) {
-  (void)state;
-  static struct mr_profile profile = {
-      .machine = "cpu|2|2",
-      .copy_bytes_per_second = {1e9, 2e9},
-      .bytes_per_second = 1e9,
-      .pace_beside_copy = 1,
-      .rates = {{.kind = "matmul", .by_flops = true, .size_class = 80}},
-      .rate_count = 1,
-      .paths = {{"uring 1:2",
-                 {.read_bytes_per_second = 1e9,
-                  .write_bytes_per_second = 2e9,
-                  .mixed_bytes_per_second = 3e9,
-                  .mode = MR_STORE_DIRECT,
-                  .latency_seconds = 1e-4}}},
-      .path_count = 1,
-  };
-  static const char *const words[] = {"memrun", "bench", "pressure"};
-  struct sweep sweep;
-  struct pressure_path path;
-  sweep_init(&sweep, words, 3, "50%");
-  assert_int_equal(pressure_profiles_init(&sweep.pressure), MR_OK);
-  save_profile(&sweep.pressure, 0, &profile, 1e-10, 1e-11);
-  struct pressure_path first;
-  pressure_profile_path(&sweep.pressure, 0, &first);
-  for (uint32_t row = 0; row < 2; row++) { /* the second has not run yet */
-    assert_int_equal(pressure_profile_for_bound(&sweep.pressure, row, &path), MR_OK);
-    assert_string_equal(path.text, first.text);
-  }
-  save_profile(&sweep.pressure, 1, &profile, 3e-10, 5e-11);
-  assert_int_equal(pressure_profile_for_bound(&sweep.pressure, 1, &path), MR_OK);
-  assert_int_equal(mr_profile_load(path.text, "cpu|2|2", &profile), MR_OK);
-  assert_float_equal(profile.rates[0].seconds_per_unit, 1e-10, 1e-16);
-  assert_float_equal(profile.flops_per_second, 1e10, 1);
-  assert_float_equal(profile.paths[0].rates.op_seconds_per_byte, 5e-11, 1e-17);
-  pressure_profiles_fini(&sweep.pressure); /* nothing stays */
-  assert_int_equal(access(sweep.pressure.profiles, F_OK), -1);
-  sweep_fini(&sweep);
-}
-
 /* Elements are closed and no coordinate is without a number. */
 static void check_svg(const struct pressure *pressure) {
   char *svg = NULL;
@@ -322,10 +269,8 @@ static void test_plot(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_list),    cmocka_unit_test(test_bad_lists),
-      cmocka_unit_test(test_rows),    cmocka_unit_test(test_words),
-      cmocka_unit_test(test_figures), cmocka_unit_test(test_bound_profile),
-      cmocka_unit_test(test_plot),
+      cmocka_unit_test(test_list),  cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_words), cmocka_unit_test(test_figures),   cmocka_unit_test(test_plot),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
