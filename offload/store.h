@@ -70,9 +70,6 @@ struct mr_store_options {
   const char *inject;     /* NULL: none; several (at most 8) are separated by commas */
   /* Relative speeds of the paths, from mr_store_probe; all 0: equal. A path gets chunks by it. */
   double path_weights[MR_MAX_NVME_PATHS];
-  /* Memory as the requests will use it, which the probe may overwrite; NULL: the store's own. */
-  void *probe_memory;
-  uint64_t probe_memory_bytes;
 };
 
 /*

@@ -11,8 +11,9 @@
 
 #include "runtime/runtime.h"
 
-/* Written and read by the store's probe of an NVMe path, at most. */
-#define PROBE_BYTES (256ull << 20)
+/* Written and read by the store's probe of NVMe, at most: seven rounds. With two of them one
+ * disturbed transfer chose how later ones go. */
+#define PROBE_BYTES (768ull << 20)
 /* What calling an op costs. */
 #define OP_OVERHEAD_SECONDS 2e-6
 /* In an octave of work. With one of them, layers 768 wide went by what others had taught last that
