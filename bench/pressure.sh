@@ -5,13 +5,13 @@
 #
 #   bench/pressure.sh [BUILD [ROUNDS]]
 #
-# BUILD is a build folder with memrun (build/release), ROUNDS how often each run is repeated (2). On
-# two cores a round takes about six minutes; nothing else should run meanwhile. What fails is in the
+# BUILD is a build folder with memrun (build/release), ROUNDS how often each run is repeated (3). On
+# two cores a round takes about 13 minutes; nothing else should run meanwhile. What fails is in the
 # transcript, and in the exit status.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:-build/release}
-rounds=${2:-2}
+rounds=${2:-3}
 
 finish() {
   rm -f "$here"/results/pressure-*.new.*
@@ -24,7 +24,7 @@ measure() {
   result="$here/results/pressure-$1"
   shift
   set -- bench pressure "$@" --batch 4 --seq 256 --budgets 50%,25%,12.5%,min --ablations \
-    --rounds "$rounds" --steps 2
+    --rounds "$rounds" --steps 4
   echo "\$ memrun $* --results bench/results/${result##*/}" >"$result.new.txt"
   status=0
   "$build/tools/memrun" "$@" --results "$result.new" >>"$result.new.txt" || status=$?
