@@ -31,7 +31,7 @@ enum { READ, WRITE, MIXED };
 /* What a second of a processor weighs against one of a transfer. Ops hide about two thirds of a
  * transfer and nothing of what it takes of the processors, which beside them is twice what is seen
  * here, where the caches are the transfers' own. On two cores writes are direct by this, and steps
- * under pressure 1 to 3 % shorter; with half of it one probe in five chose otherwise. */
+ * under pressure 1 to 3 % shorter; with half of it one probe in ten chose otherwise. */
 #define CPU_WEIGHT 8
 
 struct measure {
