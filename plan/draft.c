@@ -517,6 +517,7 @@ static void decide(struct mr_draft *draft, struct mr_draft_gap *gap, uint8_t dec
   gap->release_op = gap->after_op + 1;
   gap->fetch_op = gap->before_op;
   gap->evict_op = gap->after_op;
+  gap->fetch_seconds = 0;
   hole_add(draft, gap, true);
   mark_written(draft, gap->tensor);
   account(draft, gap->tensor, 1);

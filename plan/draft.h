@@ -34,10 +34,12 @@ struct mr_draft_gap {
   uint32_t latest_release_op;
   uint32_t earliest_fetch_op;
   uint32_t next_life_op; /* final: where the tensor's life begins in the next step, unrolled */
-  uint32_t changed_op; /* the last op before the gap in its step that changes the tensor; MR_NO_OP:
-                          none is known */
-  uint32_t evict_op;   /* below e, and from p or, where the draft writes early, from changed_op on:
-                          a move out starts when this op has ended; below op_count */
+  uint32_t changed_op;  /* the last op before the gap in its step that changes the tensor; MR_NO_OP:
+                           none is known */
+  uint32_t evict_op;    /* below e, and from p or, where the draft writes early, from changed_op on:
+                           a move out starts when this op has ended; below op_count */
+  double fetch_seconds; /* when its fetch began in the last sweep, since the start of the step that
+                           has j */
   uint8_t decision;
   bool yielded; /* its move out was put off for the sake of reads, not because its lane was busy */
   bool wrap;
@@ -171,6 +173,11 @@ double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
  * device. */
 bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op);
 double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op);
+
+/* Whether a host that is apart is to run some. */
+static inline bool mr_draft_is_beside_host(const struct mr_draft *draft) {
+  return draft->problem->host_apart && draft->problem->on_host != NULL;
+}
 
 /* The last op, unrolled, from which on the pages of a gap may be free: they are held back for a
  * move out up to the fetch, or the op on the host that wants what is moved; where the queue of a

@@ -32,6 +32,7 @@ void mr_draft_widen(struct mr_draft *draft) {
       mr_draft_set_release(draft, i, draft->gaps[i].after_op + 1);
       mr_draft_set_fetch(draft, i, draft->gaps[i].before_op);
       draft->gaps[i].evict_op = draft->gaps[i].after_op;
+      draft->gaps[i].fetch_seconds = 0;
     }
   }
 }

@@ -22,7 +22,7 @@
 
 struct fetch_lane {
   mr_link link;
-  uint32_t *gaps; /* in the order of the ops that read them */
+  struct mr_gap_index index; /* by the op that reads them */
   uint32_t count;
   uint64_t head; /* unrolled: lap * count + index */
   uint32_t *started_laps;
@@ -59,7 +59,8 @@ struct sweep {
   bool crowded; /* the next op waits for pages of evictions */
   double op_remaining_seconds;
   double now_seconds;
-  double lap_start_seconds[2];
+  double lap_start_seconds[2]; /* of the last two that began */
+  uint64_t laps;               /* begun */
 };
 
 static double clock_at(const struct sweep *sweep, uint64_t op) {
@@ -83,36 +84,24 @@ static mr_op_id changed_by(const struct mr_draft *draft, uint32_t gap) {
   return mr_draft_leaves_early(draft, gap) ? draft->gaps[gap].changed_op : MR_NO_OP;
 }
 
-/* Counts fetches into each lane in the order of the ops that need them: a counting sort. */
-static void index_fetches(struct sweep *sweep, uint32_t *starts) {
-  const struct mr_draft *draft = sweep->draft;
-  for (uint32_t lane = 0; lane < 2; lane++) {
-    uint8_t decision = lane == 0 ? MR_DECISION_HOST : MR_DECISION_NVME;
-    for (uint32_t k = 0; k <= sweep->n; k++) {
-      starts[k] = 0;
-    }
-    for (uint32_t i = 0; i < draft->gap_count; i++) {
-      const struct mr_draft_gap *gap = &draft->gaps[i];
-      starts[gap->before_op % sweep->n + 1] += comes_back(gap) && gap->decision == decision;
-    }
-    for (uint32_t k = 0; k < sweep->n; k++) {
-      sweep->needed[k] += starts[k + 1];
-      starts[k + 1] += starts[k];
-    }
-    sweep->fetch[lane].count = starts[sweep->n];
-    for (uint32_t i = 0; i < draft->gap_count; i++) {
-      const struct mr_draft_gap *gap = &draft->gaps[i];
-      if (comes_back(gap) && gap->decision == decision) {
-        sweep->fetch[lane].gaps[starts[gap->before_op % sweep->n]++] = i;
-      }
-    }
-  }
+static mr_op_id fetched_for(const struct mr_draft *draft, uint32_t index, uint8_t decision) {
+  const struct mr_draft_gap *gap = &draft->gaps[index];
+  bool fetched = comes_back(gap) && gap->decision == decision;
+  return fetched ? gap->before_op % draft->op_count : MR_NO_OP;
+}
+
+static mr_op_id fetched_from_host_for(const struct mr_draft *draft, uint32_t gap) {
+  return fetched_for(draft, gap, MR_DECISION_HOST);
+}
+
+static mr_op_id fetched_from_nvme_for(const struct mr_draft *draft, uint32_t gap) {
+  return fetched_for(draft, gap, MR_DECISION_NVME);
 }
 
 static void sweep_fini(struct sweep *sweep) {
   mr_host_lane_fini(&sweep->host);
   for (uint32_t lane = 0; lane < 2; lane++) {
-    free(sweep->fetch[lane].gaps);
+    mr_gap_index_fini(&sweep->fetch[lane].index);
     free(sweep->fetch[lane].started_laps);
     mr_evict_lane_fini(&sweep->evict[lane]);
   }
@@ -143,9 +132,10 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
     sweep->fetch[lane].link = lane == 0 ? MR_LINK_HOST_TO_DEVICE : MR_LINK_NVME_READ;
     mr_link out = lane == 0 ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE;
     failed = mr_evict_lane_init(&sweep->evict[lane], out, gaps) != MR_OK || failed;
-    sweep->fetch[lane].gaps = mr_allocate(gaps, sizeof(uint32_t));
+    mr_gap_op op_of = lane == 0 ? fetched_from_host_for : fetched_from_nvme_for;
+    failed = mr_gap_index_init(&sweep->fetch[lane].index, draft, op_of) != MR_OK || failed;
     sweep->fetch[lane].started_laps = mr_allocate(gaps, sizeof(uint32_t));
-    failed = failed || sweep->fetch[lane].gaps == NULL || sweep->fetch[lane].started_laps == NULL;
+    failed = failed || sweep->fetch[lane].started_laps == NULL;
   }
   sweep->opened_at = mr_allocate(gaps, sizeof *sweep->opened_at);
   sweep->added_at = mr_allocate(gaps, sizeof *sweep->added_at);
@@ -160,16 +150,19 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
   sweep->due = mr_allocate(sweep->n, sizeof *sweep->due);
   sweep->reborn = mr_allocate(sweep->n, sizeof *sweep->reborn);
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
-  sweep->arrived = mr_allocate(sweep->n + 1ull, sizeof *sweep->arrived);
+  sweep->arrived = mr_allocate(sweep->n, sizeof *sweep->arrived);
   if (failed || sweep->opened_at == NULL || sweep->added_at == NULL || sweep->due == NULL ||
       sweep->reborn == NULL || sweep->leaving == NULL || sweep->tailed == NULL ||
       sweep->needed == NULL || sweep->arrived == NULL) {
     sweep_fini(sweep);
     return MR_NO_MEMORY;
   }
-  index_fetches(sweep, sweep->arrived);
-  for (uint32_t k = 0; k < sweep->n; k++) {
-    sweep->arrived[k] = 0;
+  for (uint32_t lane = 0; lane < 2; lane++) {
+    const uint32_t *first = sweep->fetch[lane].index.first;
+    for (uint32_t k = 0; k < sweep->n; k++) {
+      sweep->needed[k] += first[k + 1] - first[k];
+    }
+    sweep->fetch[lane].count = first[sweep->n];
   }
   return MR_OK;
 }
@@ -229,6 +222,7 @@ static bool try_op(struct sweep *sweep) {
   if (k == 0) {
     sweep->lap_start_seconds[0] = sweep->lap_start_seconds[1];
     sweep->lap_start_seconds[1] = sweep->now_seconds;
+    sweep->laps++;
   }
   mr_books_add(&draft->usage, k, k + 1, (int64_t)tail_pages(sweep));
   sweep->arrived[k] = 0;
@@ -278,6 +272,13 @@ static void finish_op(struct sweep *sweep) {
   sweep->host.handed_over += mr_draft_hands_over(draft, k);
   sweep->op++;
   sweep->running = false;
+}
+
+/* The time since the lap began, or will, that an op, unrolled, is in. */
+static double seconds_in_lap_of(const struct sweep *sweep, uint64_t op) {
+  double lap_seconds = sweep->lap_start_seconds[1] - sweep->lap_start_seconds[0];
+  double laps = (double)sweep->laps - 1 - (double)(op / sweep->n);
+  return sweep->now_seconds - sweep->lap_start_seconds[1] + laps * lap_seconds;
 }
 
 /* Of a fetch that brings what an op on the host makes in this sweep: that op, unrolled; UINT64_MAX:
@@ -353,7 +354,7 @@ static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *
     next = item + 1 < lane->count ? item + 1 : 0;
     lap += next == 0;
     if (lane->started_laps[item] > turn) continue;
-    uint32_t gap = lane->gaps[item];
+    uint32_t gap = lane->index.gaps[item];
     uint32_t k = sweep->draft->gaps[gap].before_op % sweep->n;
     uint64_t needed_at = (uint64_t)turn * sweep->n + k;
     if (needed_at > sweep->op + 1 && turn * clock[sweep->n] + clock[k] > horizon) break;
@@ -381,9 +382,10 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
     return;
   }
   uint32_t item = (uint32_t)(grant.item % lane->count);
-  uint32_t gap = lane->gaps[item];
-  const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
+  uint32_t gap = lane->index.gaps[item];
+  struct mr_draft_gap *g = &sweep->draft->gaps[gap];
   uint64_t needed_at = grant.item / lane->count * sweep->n + g->before_op % sweep->n;
+  g->fetch_seconds = seconds_in_lap_of(sweep, needed_at - (g->before_op - grant.fetch_op));
   sweep->made_fetches += maker_of(sweep, g, needed_at) != UINT64_MAX;
   mr_draft_set_fetch(sweep->draft, gap, grant.fetch_op);
   sweep->open[gap] = false;
@@ -508,7 +510,7 @@ static void advance(struct sweep *sweep) {
     struct mr_evict_lane *evict = &sweep->evict[i];
     if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= 1e-12) {
       fetch->busy = false;
-      uint32_t gap = fetch->gaps[fetch->active % fetch->count];
+      uint32_t gap = fetch->index.gaps[fetch->active % fetch->count];
       sweep->arrived[sweep->draft->gaps[gap].before_op % sweep->n]++;
     }
     if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= 1e-12) {

@@ -15,7 +15,8 @@
 #define FINAL_LAPS        3u
 #define LEAST_GAIN        1e-9 /* relative: a smaller gain is rounding */
 #define LOOKAHEAD_CHOICES 5u
-#define WHOLE_STEP        1u   /* of these */
+#define WHOLE_STEP        1u /* of these */
+#define PART_OF_STEP      2u
 #define MOST_SPARE        6u   /* 1/64 to 1/2 of the limit */
 #define FIRST_YIELD       6u   /* 1/64 of it */
 #define USUAL_SPARE       4u   /* 1/16 of it: near what searches find best */
@@ -99,15 +100,25 @@ static mr_status try_choice(struct search *search, const struct trial *trial) {
   return status == MR_OK && fits ? try_sweep(search, trial) : status;
 }
 
+/* The lookahead of drafts before others are tried. What a host that is apart makes had better come
+ * long before it is wanted, while the host is still at work on what is wanted sooner; a short
+ * program is planned for so many machines that some plan does it. */
+static uint32_t first_lookahead(const struct mr_draft *draft) {
+  bool is_short = draft->op_count <= MR_MACHINE_OPS;
+  return mr_draft_is_beside_host(draft) && !is_short ? PART_OF_STEP : 0;
+}
+
 /* Drafts that leave more and more of the limit free for moves in flight. */
 static mr_status try_spares(struct search *search) {
-  uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
-  mr_status status = try_sweep(search, &(struct trial){.yield = yield});
+  struct trial trial = {.yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0,
+                        .lookahead = first_lookahead(search->draft)};
+  mr_status status = try_sweep(search, &trial);
   uint32_t worse = 0;
   for (uint32_t spare = MOST_SPARE; spare > 0 && status == MR_OK && worse < 2; spare--) {
     if (good_enough(search)) break;
     double before = search->best_seconds;
-    status = try_choice(search, &(struct trial){.spare = spare, .yield = yield});
+    trial.spare = spare;
+    status = try_choice(search, &trial);
     worse = search->best_seconds < before ? 0 : worse + 1;
   }
   return status;
@@ -195,8 +206,9 @@ static mr_status try_guide(struct search *search) {
 static mr_status try_sweeps(struct search *search) {
   static const uint32_t yields[] = {0, 4, 10};
   mr_status status = MR_OK;
-  for (uint32_t i = 1; i < LOOKAHEAD_CHOICES && status == MR_OK && !good_enough(search); i++) {
+  for (uint32_t i = 0; i < LOOKAHEAD_CHOICES && status == MR_OK && !good_enough(search); i++) {
     struct trial trial = search->best_trial;
+    if (i == first_lookahead(search->draft)) continue;
     trial.lookahead = i;
     mr_draft_restore(search->draft, &search->best);
     status = try_sweep(search, &trial);
@@ -241,8 +253,7 @@ static mr_status try_usual(struct search *search) {
     return status;
   }
   status = try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
-  if (status == MR_OK && search->draft->problem->host_apart &&
-      search->draft->problem->on_host != NULL && !good_enough(search)) {
+  if (status == MR_OK && mr_draft_is_beside_host(search->draft) && !good_enough(search)) {
     struct trial trial = search->best_trial;
     trial.lookahead = WHOLE_STEP;
     mr_draft_restore(search->draft, &search->best);
