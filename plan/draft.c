@@ -20,6 +20,14 @@ bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op) {
   return draft->problem->host_apart && draft->runs_on_host[op];
 }
 
+bool mr_draft_is_beside_host(const struct mr_draft *draft) {
+  bool any = false;
+  for (mr_op_id k = 0; k < draft->op_count && !any; k++) {
+    any = mr_draft_hands_over(draft, k);
+  }
+  return any;
+}
+
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
   return mr_draft_hands_over(draft, op) ? 0 : draft->problem->op_seconds[op];
 }

@@ -174,10 +174,8 @@ double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
 bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op);
 double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op);
 
-/* Whether a host that is apart is to run some. */
-static inline bool mr_draft_is_beside_host(const struct mr_draft *draft) {
-  return draft->problem->host_apart && draft->problem->on_host != NULL;
-}
+/* Whether that queue runs any op. */
+bool mr_draft_is_beside_host(const struct mr_draft *draft);
 
 /* The last op, unrolled, from which on the pages of a gap may be free: they are held back for a
  * move out up to the fetch, or the op on the host that wants what is moved; where the queue of a
