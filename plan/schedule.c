@@ -60,7 +60,6 @@ struct sweep {
   double op_remaining_seconds;
   double now_seconds;
   double lap_start_seconds[2]; /* of the last two that began */
-  uint64_t laps;               /* begun */
 };
 
 static double clock_at(const struct sweep *sweep, uint64_t op) {
@@ -222,7 +221,6 @@ static bool try_op(struct sweep *sweep) {
   if (k == 0) {
     sweep->lap_start_seconds[0] = sweep->lap_start_seconds[1];
     sweep->lap_start_seconds[1] = sweep->now_seconds;
-    sweep->laps++;
   }
   mr_books_add(&draft->usage, k, k + 1, (int64_t)tail_pages(sweep));
   sweep->arrived[k] = 0;
@@ -277,7 +275,8 @@ static void finish_op(struct sweep *sweep) {
 /* The time since the lap began, or will, that an op, unrolled, is in. */
 static double seconds_in_lap_of(const struct sweep *sweep, uint64_t op) {
   double lap_seconds = sweep->lap_start_seconds[1] - sweep->lap_start_seconds[0];
-  double laps = (double)sweep->laps - 1 - (double)(op / sweep->n);
+  double begun = (double)mr_div_up(sweep->op + (sweep->running ? 1 : 0), sweep->n);
+  double laps = begun - 1 - (double)(op / sweep->n);
   return sweep->now_seconds - sweep->lap_start_seconds[1] + laps * lap_seconds;
 }
 
