@@ -22,7 +22,7 @@
 #define SPAN_BYTES    (PIECES * PIECE_BYTES)
 #define HUGE_PAGE     (2ull << 20)
 
-#define ROUNDS        5u
+#define ROUNDS        10u
 #define ROUND_SECONDS 0.025 /* long against a chunk's 0.3 ms and a turn's 1 ms */
 
 #define LONE_REQUESTS 15u
@@ -42,7 +42,6 @@ struct contest {
   _Atomic bool stop;
   _Atomic uint32_t under_way;
   _Atomic int status;
-  double turn_seconds; /* of the team alone, just now */
   double cost[KINDS * ROUNDS];
 };
 
@@ -99,8 +98,11 @@ static mr_status stop_all(struct contest *contest) {
   return (mr_status)atomic_load(&contest->status);
 }
 
-/* The team beside one kind of traffic: what each byte cost it. */
+/* The team alone, then beside one kind of traffic: what each byte cost it. */
 static mr_status run_kind(struct contest *contest, int kind, double *cost_out) {
+  double seconds = 0;
+  uint32_t turns = take_turns(contest, &seconds);
+  double turn_seconds = seconds / turns;
   if (kind != WRITES) {
     start_direction(contest, false);
   }
@@ -108,19 +110,18 @@ static mr_status run_kind(struct contest *contest, int kind, double *cost_out) {
     start_direction(contest, true);
   }
   uint64_t before_bytes = mr_store_moved_bytes(contest->store);
-  double seconds = 0;
-  uint32_t turns = take_turns(contest, &seconds);
+  turns = take_turns(contest, &seconds);
   uint64_t bytes = mr_store_moved_bytes(contest->store) - before_bytes;
-  *cost_out = bytes == 0 ? 0 : (seconds - turns * contest->turn_seconds) / (double)bytes;
+  *cost_out = bytes == 0 ? 0 : (seconds - turns * turn_seconds) / (double)bytes;
   return stop_all(contest);
 }
 
+/* The first turns warm threads and caches up. */
 static mr_status run_rounds(struct contest *contest) {
+  double seconds = 0;
   mr_status status = MR_OK;
+  (void)take_turns(contest, &seconds);
   for (uint32_t round = 0; round < ROUNDS && status == MR_OK; round++) {
-    double seconds = 0;
-    uint32_t turns = take_turns(contest, &seconds);
-    contest->turn_seconds = seconds / turns;
     for (int kind = READS; kind < KINDS && status == MR_OK; kind++) {
       status = run_kind(contest, kind, &contest->cost[(uint32_t)kind * ROUNDS + round]);
     }
