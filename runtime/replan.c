@@ -18,8 +18,9 @@
 
 /* Steps of a plan that is replaced whatever it gains. */
 #define ALWAYS_STEPS 2u
-/* MR_REVIEW_STEPS are measured before the forecast is looked at first. Each time twice as many are:
- * a run that goes on for long comes to rest. */
+/* The forecast is looked at after MR_REVIEW_STEPS, and then not before the steps have taken so many
+ * times as long as the last look. */
+#define LOOK_PAUSE 200.0
 /* A forecast that is nearer than this is left alone; one that is further off than the second calls
  * for another plan. */
 #define FORECAST_TOLERANCE 0.01
@@ -74,7 +75,6 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   run->layout = run->plan->layout;
   adopt_tiers(run, next);
   run->plan_base = run->step_index;
-  run->review_count = 0;
   status = mr_tiers_complete(run);
   if (status == MR_OK) {
     status = mr_outlook_init(run);
@@ -122,8 +122,9 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
  * from each other, others took the machine, or the first forecast is to stand. */
 static double forecast_error(const struct mr_run *run) {
   const struct mr_outlook *outlook = &run->outlook;
-  uint64_t wanted = (uint64_t)MR_REVIEW_STEPS << mr_min_u64(run->review_count, 32);
-  if (outlook->step_count < wanted || mr_outlook_disturbed(outlook) ||
+  double seconds = (double)outlook->step_count * mr_outlook_median_seconds(outlook);
+  bool rested = seconds >= LOOK_PAUSE * run->look_seconds;
+  if (outlook->step_count < MR_REVIEW_STEPS || !rested || mr_outlook_disturbed(outlook) ||
       run->plan->settings.replan == MR_REPLAN_NEVER) {
     return 0;
   }
@@ -289,6 +290,7 @@ static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim a
 }
 
 static mr_status look(struct mr_run *run, enum aim aim) {
+  double start_seconds = mr_clock_seconds();
   struct mr_plan *next = mr_allocate(1, sizeof *next);
   if (next == NULL) {
     return MR_NO_MEMORY;
@@ -299,6 +301,7 @@ static mr_status look(struct mr_run *run, enum aim aim) {
   next->settings = (struct mr_settings){0};
   mr_plan_destroy(next);
   malloc_trim(0);
+  run->look_seconds = mr_clock_seconds() - start_seconds;
   return status;
 }
 
@@ -308,7 +311,6 @@ mr_status mr_run_review(struct mr_run *run) {
   if (!replan && error <= FORECAST_TOLERANCE) {
     return MR_OK;
   }
-  run->review_count++;
   mr_status status = look(run, replan ? AIM_BETTER : AIM_FORECAST);
   /* The present plan is still good where there was no memory for another. */
   return status == MR_NO_MEMORY ? mr_run_status(run) : status;

@@ -296,7 +296,7 @@ struct mr_run {
   bool pending;            /* the last training step left deferred ops to run */
   double flush_seconds;    /* of flushes since the last training step */
   uint64_t plan_base;      /* steps before the present plan's first */
-  uint32_t review_count;   /* of the present plan's forecast */
+  double look_seconds;     /* that the last look at the forecast took */
   uint32_t planned_again;
   uint32_t replan_count;
   uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */
