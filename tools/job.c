@@ -13,11 +13,14 @@ const char *const job_tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
 const char *const job_link_names[MR_LINK_COUNT] = {"device_to_host", "host_to_device", "nvme_read",
                                                    "nvme_write"};
 
+#define LEAST_SECONDS 5e-9 /* what is less reads as nothing: sums of seconds leave such rests */
+
 const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
   static const struct {
     double scale;
     const char *unit;
   } units[] = {{1, "s"}, {1e3, "ms"}, {1e6, "us"}};
+  seconds = seconds < LEAST_SECONDS ? 0 : seconds;
   size_t unit = seconds >= 1 || seconds <= 0 ? 0 : seconds >= 1e-3 ? 1 : 2;
   double value = seconds * units[unit].scale;
   int digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
