@@ -235,9 +235,10 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
   return status;
 }
 
+/* `quick`: by windows alone. */
 static mr_status bound_under(const struct mr_plan_problem *problem,
                              const struct mr_liveness *liveness, const uint64_t *budget_bytes,
-                             double *seconds_out) {
+                             bool quick, double *seconds_out) {
   struct mr_bound bound;
   mr_status status = mr_bound_init(&bound, problem, liveness);
   if (status == MR_OK) {
@@ -245,21 +246,21 @@ static mr_status bound_under(const struct mr_plan_problem *problem,
     mr_bound_fini(&bound);
   }
   double dual_seconds = 0;
-  if (status == MR_OK) {
+  if (status == MR_OK && !quick) {
     status = mr_dual_seconds(problem, liveness, budget_bytes, &dual_seconds);
     *seconds_out = mr_max_double(*seconds_out, dual_seconds);
   }
   return status;
 }
 
-mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, double *seconds_out) {
   const uint64_t *budget = problem->budget_bytes;
   struct mr_liveness liveness = {0};
   double needed = 0;
   double all = 0;
   mr_status status = mr_host_liveness_needed(problem, &liveness);
   if (status == MR_OK) {
-    status = bound_under(problem, &liveness, budget, &needed);
+    status = bound_under(problem, &liveness, budget, quick, &needed);
   }
   mr_liveness_fini(&liveness);
   bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
@@ -271,7 +272,7 @@ mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *s
     status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
                                  : mr_liveness_init(&liveness, problem->program);
     if (status == MR_OK) {
-      status = bound_under(problem, &liveness, beside_nvme, &all);
+      status = bound_under(problem, &liveness, beside_nvme, quick, &all);
       mr_liveness_fini(&liveness);
     }
   }
@@ -279,4 +280,12 @@ mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *s
     *seconds_out = mr_max_double(needed, all);
   }
   return status;
+}
+
+mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  return bound_of(problem, false, seconds_out);
+}
+
+mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  return bound_of(problem, true, seconds_out);
 }

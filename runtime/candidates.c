@@ -82,10 +82,6 @@ void mr_path_select(struct mr_path *path, uint32_t position) {
   for (uint32_t i = 0; i < position; i++) {
     path->selected[path->steps[i].block] = path->steps[i].choice;
   }
-  path->again_seconds = 0;
-  for (uint32_t b = 0; b < path->menu->block_count; b++) {
-    path->again_seconds += path->menu->blocks[b].choices[path->selected[b]].seconds;
-  }
 }
 
 /* Where the search stands: the positions tried, ascending. */
@@ -103,9 +99,8 @@ static void add_position(struct finder *finder, uint32_t position, double second
     finder->positions[at] = finder->positions[at - 1];
   }
   finder->positions[at] = position;
-  if (seconds < finder->search->best_seconds) {
-    finder->search->best_seconds = seconds;
-    finder->search->best_position = position;
+  if (seconds < finder->search->best.seconds) {
+    finder->search->best = (struct mr_path_point){position, seconds};
   }
 }
 
@@ -118,25 +113,27 @@ static bool was_tried(const struct finder *finder, uint32_t position) {
   return false;
 }
 
-/* Tries those of MR_PATH_TRIALS ascending positions that were not tried before. */
-static mr_status try_positions(struct finder *finder, const uint32_t *positions) {
+/* Tries those of some ascending positions that were not tried before, as far as trials are left. */
+static mr_status try_positions(struct finder *finder, const uint32_t *positions, uint32_t count) {
   struct mr_path_search *search = finder->search;
-  uint32_t fresh[MR_PATH_TRIALS];
-  double seconds[MR_PATH_TRIALS];
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < MR_PATH_TRIALS && finder->trials < search->most_trials; i++) {
-    bool again = i > 0 && positions[i] == positions[i - 1];
-    if (!again && !was_tried(finder, positions[i])) {
-      fresh[count++] = positions[i];
-      finder->trials++;
-    }
-  }
   mr_status status = MR_OK;
-  if (count > 0) {
-    status = search->trial(search->context, finder->path, fresh, count, seconds);
-  }
-  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
-    add_position(finder, fresh[i], seconds[i]);
+  uint32_t i = 0;
+  while (status == MR_OK && i < count) {
+    uint32_t fresh[MR_PATH_TRIALS];
+    double seconds[MR_PATH_TRIALS];
+    uint32_t fresh_count = 0;
+    for (; i < count && fresh_count < MR_PATH_TRIALS; i++) {
+      bool again = fresh_count > 0 && positions[i] == fresh[fresh_count - 1];
+      if (!again && !was_tried(finder, positions[i]) && finder->trials < search->most_trials) {
+        fresh[fresh_count++] = positions[i];
+        finder->trials++;
+      }
+    }
+    if (fresh_count == 0) break;
+    status = search->trial(search->context, finder->path, fresh, fresh_count, seconds);
+    for (uint32_t k = 0; status == MR_OK && k < fresh_count; k++) {
+      add_position(finder, fresh[k], seconds[k]);
+    }
   }
   return status;
 }
@@ -144,7 +141,7 @@ static mr_status try_positions(struct finder *finder, const uint32_t *positions)
 /* The middle between the best position and its neighbour before or after it; the best itself where
  * there is none. */
 static uint32_t middle_beside(const struct finder *finder, bool after) {
-  uint32_t best = finder->search->best_position;
+  uint32_t best = finder->search->best.position;
   uint32_t at = 0;
   while (finder->positions[at] != best) {
     at++;
@@ -164,36 +161,41 @@ static mr_status refine(struct finder *finder) {
     before = finder->count;
     uint32_t positions[MR_PATH_TRIALS] = {middle_beside(finder, false),
                                           middle_beside(finder, true)};
-    status = try_positions(finder, positions);
+    status = try_positions(finder, positions, MR_PATH_TRIALS);
   }
   return status;
 }
 
+void mr_path_know(struct mr_path_search *search, uint32_t position, double seconds) {
+  for (uint32_t i = 0; i < search->known_count; i++) {
+    if (search->known[i].position == position) {
+      return;
+    }
+  }
+  MR_ASSERT(search->known_count < MR_PATH_KNOWN);
+  search->known[search->known_count++] = (struct mr_path_point){position, seconds};
+}
+
 mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
   struct finder finder = {.path = path, .search = search};
-  uint32_t steps = path->step_count;
-  finder.positions = mr_allocate(search->most_trials + 2ull, sizeof *finder.positions);
+  uint32_t steps = search->to - search->from;
+  finder.positions =
+      mr_allocate((uint64_t)search->most_trials + search->known_count, sizeof *finder.positions);
   if (finder.positions == NULL) {
     return MR_NO_MEMORY;
   }
-  search->best_seconds = INFINITY;
-  search->best_position = 0;
-  add_position(&finder, 0, search->first_seconds);
-  if (search->last_seconds >= 0 && steps > 0) {
-    add_position(&finder, steps, search->last_seconds);
+  search->best = (struct mr_path_point){.position = search->from, .seconds = INFINITY};
+  for (uint32_t i = 0; i < search->known_count; i++) {
+    add_position(&finder, search->known[i].position, search->known[i].seconds);
   }
-  mr_status status = MR_OK;
   uint32_t half =
       search->most_trials / 2 > MR_PATH_TRIALS ? search->most_trials / 2 : MR_PATH_TRIALS;
   uint32_t far = half < FAR_POINTS ? half : FAR_POINTS;
-  for (uint32_t i = 1; status == MR_OK && i <= far; i += MR_PATH_TRIALS) {
-    uint32_t positions[MR_PATH_TRIALS];
-    for (uint32_t k = 0; k < MR_PATH_TRIALS; k++) {
-      uint64_t point = mr_min_u64(i + k, far);
-      positions[k] = (uint32_t)(steps * point / far);
-    }
-    status = try_positions(&finder, positions);
+  uint32_t positions[FAR_POINTS + 1];
+  for (uint32_t i = 0; i <= far; i++) {
+    positions[i] = search->from + (uint32_t)((uint64_t)steps * i / far);
   }
+  mr_status status = try_positions(&finder, positions, far + 1);
   if (status == MR_OK) {
     status = refine(&finder);
   }

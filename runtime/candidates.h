@@ -9,7 +9,9 @@
  * path, and between them some blocks are a choice deeper than the others, alike. The time of a
  * step falls and then rises along the path, near enough: some points far apart are tried, then
  * points between the best and its neighbours, halving the distance each time. Points are tried two
- * at a time, on any machine: which ones does not depend on how fast answers come.
+ * at a time, on any machine: which ones does not depend on how fast answers come. Bounds fall and
+ * rise as the times do, and cost a tenth of a plan: so the path is searched for the least bound
+ * first, and plans are made from there to where bounds are no better than a plan.
  */
 #ifndef MEMRUN_RUNTIME_CANDIDATES_H
 #define MEMRUN_RUNTIME_CANDIDATES_H
@@ -25,8 +27,7 @@ struct mr_path {
   const struct mr_recompute_menu *menu;
   struct mr_path_step *steps;
   uint32_t step_count;
-  uint32_t *selected;   /* of each block of the menu, by the last mr_path_select */
-  double again_seconds; /* of the ops that run again then */
+  uint32_t *selected; /* of each block of the menu, by the last mr_path_select */
 };
 
 /* A path through the menu, which is borrowed. MR_NO_MEMORY. */
@@ -44,18 +45,30 @@ void mr_path_select(struct mr_path *path, uint32_t position);
 typedef mr_status mr_path_trial(void *context, struct mr_path *path, const uint32_t *positions,
                                 uint32_t count, double *seconds_out);
 
-/* A search for the best position: the two ends of the path are known already. */
+/* A position and its time; INFINITY: no plan of use is there. */
+struct mr_path_point {
+  uint32_t position;
+  double seconds;
+};
+
+#define MR_PATH_KNOWN 3u
+
+/* A search for the best position. */
 struct mr_path_search {
   mr_path_trial *trial;
   void *context;
   uint32_t most_trials;
-  double first_seconds; /* at position 0 */
-  double last_seconds;  /* at the last position; negative: not tried yet */
-  uint32_t best_position;
-  double best_seconds;
+  uint32_t from, to;                         /* the positions to search, both among them */
+  struct mr_path_point known[MR_PATH_KNOWN]; /* that are not tried */
+  uint32_t known_count;
+  struct mr_path_point best;
 };
 
-/* Fills in the best of all positions that were tried. MR_NO_MEMORY, and what a trial returns. */
+/* Adds what is known of a position, unless something is already. */
+void mr_path_know(struct mr_path_search *search, uint32_t position, double seconds);
+
+/* Fills in the best of all positions that were or are known. MR_NO_MEMORY, and what a trial
+ * returns. */
 MR_CHECK_RESULT mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search);
 
 #endif

@@ -18,8 +18,8 @@
 #define SEARCHED_OPS_BESIDE 2000u
 #define SHORT_OPS_BESIDE    900u /* where all that are searched are planned for other aims too */
 #define LONG_OPS            1500u
-#define LONG_SEARCHED       2u
-#define FEW_FINALISTS       3u /* in these two cases */
+#define LONG_SEARCHED       3u
+#define FEW_FINALISTS       4u /* in these two cases */
 /* Beside a host so many finalists are planned with updates in the next step as have so many ops
  * together: where there is no NVMe none of the longest, of which one candidate is searched. A plan
  * without search tells too little of it: what came 0.4 % ahead was 20 % behind with search. */
@@ -62,25 +62,24 @@ static const struct aim aims[] = {
 #define AMEND_OPS 8000u
 #define AMENDED   3u
 
-/* Whether ops may run on a host beside the device. */
-static bool host_runs(const struct mr_plan_problem *problem) {
+bool mr_finalists_host_runs(const struct mr_finalists *finalists) {
+  const struct mr_plan_problem *problem = &finalists->plan->problem;
   return problem->host_apart && problem->host_bytes_per_second > 0 &&
          problem->budget_bytes[MR_TIER_HOST] > 0;
 }
 
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief) {
   uint32_t ops = plan->graph->op_count;
-  bool beside = host_runs(&plan->problem);
+  *finalists = (struct mr_finalists){.plan = plan, .brief = brief};
+  bool beside = mr_finalists_host_runs(finalists);
   uint32_t beside_ops = ops <= MR_MACHINE_OPS ? SHORT_OPS_BESIDE : SEARCHED_OPS_BESIDE;
   uint32_t searched = (beside ? beside_ops : SEARCHED_OPS) / ops;
   bool is_long = ops > LONG_OPS;
   uint32_t limit = is_long ? LONG_SEARCHED : MR_FINALISTS;
   searched = searched < limit ? searched : limit;
   bool few = is_long || (beside && ops > MR_MACHINE_OPS);
-  *finalists = (struct mr_finalists){.plan = plan,
-                                     .brief = brief,
-                                     .most = few ? FEW_FINALISTS : MR_FINALISTS,
-                                     .searched = brief || searched == 0 ? 1 : searched};
+  finalists->most = few ? FEW_FINALISTS : MR_FINALISTS;
+  finalists->searched = brief || searched == 0 ? 1 : searched;
 }
 
 void mr_candidate_fini(struct mr_candidate *candidate) {
@@ -290,8 +289,8 @@ static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, const
 }
 
 uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t ops) {
-  const struct mr_plan_problem *problem = &finalists->plan->problem;
-  bool twice = host_runs(problem) && problem->budget_bytes[MR_TIER_NVME] > 0;
+  uint64_t nvme_bytes = finalists->plan->problem.budget_bytes[MR_TIER_NVME];
+  bool twice = mr_finalists_host_runs(finalists) && nvme_bytes > 0;
   return (uint32_t)(ops / finalists->plan->graph->op_count / (twice ? 2 : 1));
 }
 
@@ -299,7 +298,7 @@ uint32_t mr_finalists_deferred(const struct mr_finalists *finalists) {
   bool drives = finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;
   uint32_t affordable = mr_finalists_affordable(finalists, DEFERRED_OPS);
   uint32_t most = (uint32_t)mr_max_u64(affordable, drives ? 1 : 0);
-  bool all = !host_runs(&finalists->plan->problem) || most > finalists->count;
+  bool all = !mr_finalists_host_runs(finalists) || most > finalists->count;
   return all ? finalists->count : most;
 }
 

@@ -34,6 +34,9 @@ struct mr_finalists {
 /* No finalists of a plan whose problem is known but for its program. `brief`: as above. */
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief);
 
+/* Whether ops may run on a host beside the device. */
+bool mr_finalists_host_runs(const struct mr_finalists *finalists);
+
 void mr_candidate_fini(struct mr_candidate *candidate);
 
 /* Marks the tensors that ops on the host use there in the candidate's plan. */

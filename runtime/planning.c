@@ -22,6 +22,14 @@
 #define MAX_CANDIDATES 24u
 #define MIN_CANDIDATES 3u
 #define CANDIDATE_OPS  10000u
+/* Points of a path whose bounds are found first, in the same way. A bound is found in a tenth of
+ * the time of a plan without search, and tells better than that what a search will find. */
+#define MAX_SCOUTS 24u
+#define MIN_SCOUTS 6u
+#define SCOUT_OPS  40000u
+/* Where the most promising candidate gains so much of its time by updates in the next step, all
+ * others are planned with them there as well. */
+#define DEFER_GAIN 0.01
 
 /* Candidates that are planned side by side at most: what each is compared with is the best before
  * the first of them, so that the plan does not depend on which of them ends first. */
@@ -35,7 +43,6 @@ struct search {
   const struct mr_graph *like; /* NULL; else search briefly, from this program */
   bool deferred;               /* candidates run their updates in the next step, where they can */
   uint32_t tried;
-  double once_seconds; /* of all ops of the graph */
 };
 
 /* Candidates to be planned without search, and what came of them. */
@@ -129,35 +136,211 @@ static mr_status try_selected(struct search *search, const struct mr_path *path,
   return status == MR_OK ? try_candidate(search, candidate, seconds_out) : status;
 }
 
-/* Tries selections but those whose ops alone take longer than the best plan's whole step. */
+/* Adds the program with the blocks of path->selected run again. */
+static mr_status add_selected(const struct search *search, const struct mr_path *path,
+                              struct batch *batch) {
+  mr_status status = make_selected(search, path, &batch->candidates[batch->count]);
+  batch->count += status == MR_OK;
+  return status;
+}
+
+/* The programs of some positions; none where one cannot be made. */
+static mr_status fill_batch(const struct search *search, struct mr_path *path,
+                            const uint32_t *positions, uint32_t count, struct batch *batch) {
+  mr_status status = MR_OK;
+  *batch = (struct batch){.search = search};
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    mr_path_select(path, positions[i]);
+    status = add_selected(search, path, batch);
+  }
+  if (status != MR_OK) {
+    batch_fini(batch);
+  }
+  return status;
+}
+
+/* Plans positions. */
 static mr_status try_positions(void *context, struct mr_path *path, const uint32_t *positions,
                                uint32_t count, double *seconds_out) {
   struct search *search = context;
-  const struct mr_program_plan *best = search->finalists.best[0].layout;
-  struct batch batch = {0};
-  uint32_t numbers[MR_PATH_TRIALS]; /* of the positions that are in the batch */
-  uint32_t begun = 0;
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-    mr_path_select(path, positions[i]);
+  struct batch batch;
+  for (uint32_t i = 0; i < count; i++) {
     seconds_out[i] = INFINITY;
-    bool hopeless = best->fits && search->once_seconds + path->again_seconds >= best->step_seconds;
-    if (hopeless || mr_finalists_settled(&search->finalists)) continue;
-    status = make_selected(search, path, &batch.candidates[begun]);
-    if (status == MR_OK) {
-      numbers[begun++] = i;
-      batch.count = begun;
-    }
+  }
+  if (mr_finalists_settled(&search->finalists)) {
+    return MR_OK;
+  }
+  mr_status status = fill_batch(search, path, positions, count, &batch);
+  if (status == MR_OK) {
+    status = try_batch(search, &batch);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    seconds_out[i] = batch.seconds[i];
+  }
+  return status;
+}
+
+/* Positions of the path and the bounds of what is there, as they were found. */
+struct scouts {
+  struct search *search;
+  struct mr_path_point points[MAX_SCOUTS];
+  uint32_t count;
+};
+
+static mr_status bound_candidate(void *context, uint32_t index) {
+  struct batch *batch = context;
+  struct mr_candidate *candidate = &batch->candidates[index];
+  const struct mr_plan *plan = batch->search->plan;
+  mr_status status = mr_planning_estimate(plan, candidate->program, &candidate->op_seconds);
+  if (status != MR_OK) {
+    return status;
+  }
+  struct mr_plan_problem problem = plan->problem;
+  problem.program = candidate->program;
+  problem.op_seconds = candidate->op_seconds;
+  problem.bound_any_recompute = false;
+  return mr_program_plan_quick_bound(&problem, &batch->seconds[index]);
+}
+
+/* Bounds what is at positions. */
+static mr_status scout_positions(void *context, struct mr_path *path, const uint32_t *positions,
+                                 uint32_t count, double *seconds_out) {
+  struct scouts *scouts = context;
+  struct batch batch;
+  mr_status status = fill_batch(scouts->search, path, positions, count, &batch);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = mr_crew_run(scouts->search->plan->problem.crew, count, bound_candidate, &batch);
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    scouts->points[scouts->count++] = (struct mr_path_point){positions[i], batch.seconds[i]};
+    seconds_out[i] = batch.seconds[i];
+  }
+  batch_fini(&batch);
+  return status;
+}
+
+/* Finds the position with the least bound. */
+static mr_status scout(struct scouts *scouts, bool deferred, uint32_t *position_out) {
+  struct search *search = scouts->search;
+  bool was_deferred = search->deferred;
+  uint32_t affordable = SCOUT_OPS / search->plan->graph->op_count;
+  uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_SCOUTS), MAX_SCOUTS);
+  struct mr_path_search along = {.trial = scout_positions,
+                                 .context = scouts,
+                                 .most_trials = most,
+                                 .to = search->path.step_count};
+  search->deferred = deferred;
+  mr_status status = mr_path_find(&search->path, &along);
+  search->deferred = was_deferred;
+  *position_out = along.best.position;
+  return status;
+}
+
+/* A brief search has deferred programs where the one that it begins with is one. */
+static bool wants_deferred(const struct search *search) {
+  const struct mr_plan *plan = search->plan;
+  return search->like == NULL && plan->settings.defer == MR_DEFER_AUTO &&
+         plan->problem.policy == MR_POLICY_SEARCHED && !mr_finalists_settled(&search->finalists);
+}
+
+static bool may_defer(const struct mr_graph *graph) {
+  bool may = false;
+  for (uint32_t k = 0; k < graph->op_count; k++) {
+    may = may || (graph->ops[k].flags & MR_OP_DEFERRABLE) != 0;
+  }
+  return may;
+}
+
+/* Whether all candidates may turn to updates in the next step. Beside a host which of them it runs
+ * is to be found first. */
+static bool may_turn(const struct search *search) {
+  return !search->deferred && wants_deferred(search) &&
+         !mr_finalists_host_runs(&search->finalists) && may_defer(search->plan->graph);
+}
+
+/* Plans the position, unless it was: its time is not below 0 then. Where they may, and gain by it,
+ * candidates turn to updates in the next step. */
+static mr_status try_scouted(struct search *search, struct mr_path_point *point) {
+  struct batch batch = {0};
+  bool turns = may_turn(search);
+  mr_status status = MR_OK;
+  mr_path_select(&search->path, point->position);
+  if (point->seconds < 0) {
+    status = add_selected(search, &search->path, &batch);
+  }
+  if (status == MR_OK && turns) {
+    search->deferred = true;
+    status = add_selected(search, &search->path, &batch);
   }
   if (status != MR_OK) {
     batch_fini(&batch);
     return status;
   }
   status = try_batch(search, &batch);
-  for (uint32_t i = 0; status == MR_OK && i < begun; i++) {
-    seconds_out[numbers[i]] = batch.seconds[i];
+  if (status == MR_OK && point->seconds < 0) {
+    point->seconds = batch.seconds[0];
+  }
+  if (status == MR_OK && turns) {
+    double deferred_seconds = batch.seconds[batch.count - 1];
+    search->deferred = deferred_seconds < point->seconds * (1 - DEFER_GAIN);
+    point->seconds = fmin(point->seconds, deferred_seconds);
   }
   return status;
+}
+
+/* Plans what has the least bound, then leaves along to be searched what may still be better. */
+static mr_status scout_path(struct search *search, double first_seconds, double last_seconds,
+                            struct mr_path_search *along) {
+  struct scouts scouts = {.search = search};
+  struct mr_path_point least = {.seconds = -1};
+  mr_status status = scout(&scouts, search->deferred || may_turn(search), &least.position);
+  if (least.position == 0 || least.position == search->path.step_count) {
+    least.seconds = least.position == 0 ? first_seconds : last_seconds;
+  }
+  if (status == MR_OK) {
+    status = try_scouted(search, &least);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  const struct mr_program_plan *best = search->finalists.best[0].layout;
+  mr_path_know(along, least.position, least.seconds);
+  for (uint32_t i = 0; i < scouts.count && best->fits; i++) {
+    const struct mr_path_point *point = &scouts.points[i];
+    if (point->seconds < best->step_seconds) continue;
+    if (point->position < least.position && point->position > along->from) {
+      along->from = point->position;
+    }
+    if (point->position > least.position && point->position < along->to) {
+      along->to = point->position;
+    }
+  }
+  return MR_OK;
+}
+
+/* Plans candidates along the path. The times at its ends: below 0 where they are not known. Bounds
+ * tell too little of ops that may run on a host beside the device. */
+static mr_status try_between(struct search *search, double first_seconds, double last_seconds) {
+  uint32_t end = search->path.step_count;
+  uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
+  uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
+  struct mr_path_search along = {.trial = try_positions,
+                                 .context = search,
+                                 .most_trials = search->like != NULL ? MIN_CANDIDATES : most,
+                                 .to = end};
+  mr_status status = MR_OK;
+  if (!mr_finalists_host_runs(&search->finalists)) {
+    status = scout_path(search, first_seconds, last_seconds, &along);
+  }
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_path_know(&along, along.from, along.from == 0 ? first_seconds : INFINITY);
+  if (along.to < end || last_seconds >= 0) {
+    mr_path_know(&along, along.to, along.to < end ? INFINITY : last_seconds);
+  }
+  return mr_path_find(&search->path, &along);
 }
 
 /*
@@ -166,27 +349,18 @@ static mr_status try_positions(void *context, struct mr_path *path, const uint32
  * does what is refused, nor the smallest budget that a refusal names.
  */
 static mr_status try_path(struct search *search, double first_seconds) {
-  uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
-  uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
-  if (search->like != NULL) {
-    most = MIN_CANDIDATES;
-  }
-  struct mr_path_search along = {.trial = try_positions,
-                                 .context = search,
-                                 .most_trials = most,
-                                 .first_seconds = first_seconds,
-                                 .last_seconds = -1};
-  if (isinf(first_seconds) && search->path.step_count > 0) {
+  double last_seconds = -1;
+  if (isinf(first_seconds)) {
     mr_path_select(&search->path, search->path.step_count);
-    mr_status status = try_selected(search, &search->path, &along.last_seconds);
-    if (status != MR_OK || isinf(along.last_seconds)) {
+    mr_status status = try_selected(search, &search->path, &last_seconds);
+    if (status != MR_OK || isinf(last_seconds)) {
       return status;
     }
   }
-  return mr_path_find(&search->path, &along);
+  return try_between(search, first_seconds, last_seconds);
 }
 
-/* The menu of the graph, and what its ops take when each runs once. */
+/* The menu of the graph. */
 static mr_status open_menu(struct search *search) {
   const struct mr_graph *graph = search->plan->graph;
   double *op_seconds = NULL;
@@ -196,9 +370,6 @@ static mr_status open_menu(struct search *search) {
   mr_status status = mr_planning_estimate(search->plan, graph, &op_seconds);
   if (status != MR_OK) {
     return status;
-  }
-  for (uint32_t k = 0; k < graph->op_count; k++) {
-    search->once_seconds += op_seconds[k];
   }
   status = mr_recompute_menu_init(&search->menu, graph, op_seconds);
   free(op_seconds);
@@ -294,21 +465,6 @@ static mr_status measure_footprint(struct search *search) {
   return status;
 }
 
-/* A brief search has deferred programs where the one that it begins with is one. */
-static bool wants_deferred(const struct search *search) {
-  const struct mr_plan *plan = search->plan;
-  return search->like == NULL && plan->settings.defer == MR_DEFER_AUTO &&
-         plan->problem.policy == MR_POLICY_SEARCHED && !mr_finalists_settled(&search->finalists);
-}
-
-static bool may_defer(const struct mr_graph *graph) {
-  bool may = false;
-  for (uint32_t k = 0; k < graph->op_count; k++) {
-    may = may || (graph->ops[k].flags & MR_OP_DEFERRABLE) != 0;
-  }
-  return may;
-}
-
 /* Candidates of one kind, and where none of them fits, of the other kind: a job is refused where
  * neither fits, with the smallest budget of both. */
 static mr_status try_candidates(struct search *search) {
@@ -333,7 +489,7 @@ static mr_status try_candidates(struct search *search) {
   if (!search->finalists.best[0].layout->fits) {
     return try_kind(search, !deferred);
   }
-  return wants_deferred(search) ? defer_finalists(search) : MR_OK;
+  return wants_deferred(search) && !search->deferred ? defer_finalists(search) : MR_OK;
 }
 
 /* Hands the best candidate to the plan. */

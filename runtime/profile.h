@@ -81,6 +81,8 @@ MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
 /* Writes beside the file and renames; a failure is one line at warn level and no more, because a
  * run does without. Directories on the way are made. */
 void mr_profile_save(const char *path, const struct mr_profile *profile);
+/* NVMe is measured again by whoever gets the file next, where there is one. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_forget_nvme(const char *path);
 
 struct mr_settings;
 
@@ -109,7 +111,7 @@ MR_CHECK_RESULT mr_status mr_profile_measure_accelerator(const struct mr_setting
 MR_CHECK_RESULT mr_status mr_profile_measure_memory(uint32_t threads, double *bytes_per_second_out);
 
 /* Fills in op_seconds_per_byte and latency_seconds of paths whose other rates are known; about
- * 0.6 s. MR_NO_MEMORY; what a store gives. */
+ * 1.6 s. MR_NO_MEMORY; what a store gives. */
 struct mr_store_options;
 MR_CHECK_RESULT mr_status mr_profile_measure_nvme(const struct mr_store_options *options,
                                                   uint32_t threads, struct mr_store_rates *rates);

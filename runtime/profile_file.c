@@ -211,7 +211,8 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
   return mr_json_print(root, JSON_INDENT(1), "the profile", text_out);
 }
 
-mr_status mr_profile_load(const char *path, const char *machine, struct mr_profile *profile_out) {
+/* MR_INVALID: there is no file, or, which is logged, not one of a profile. */
+static mr_status read_profile(const char *path, struct mr_profile *profile_out) {
   FILE *file = fopen(path, "re");
   if (file == NULL) {
     return MR_INVALID;
@@ -228,7 +229,13 @@ mr_status mr_profile_load(const char *path, const char *machine, struct mr_profi
   if (status == MR_INVALID) {
     mr_log(MR_LOG_WARN,
            "profile %s: not a profile that this version of memrun wrote; measuring again", path);
-  } else if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
+  }
+  return status;
+}
+
+mr_status mr_profile_load(const char *path, const char *machine, struct mr_profile *profile_out) {
+  mr_status status = read_profile(path, profile_out);
+  if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
     mr_log(MR_LOG_INFO, "profile %s: of another machine or thread count; measuring again", path);
     status = MR_INVALID;
   }
@@ -264,4 +271,18 @@ void mr_profile_save(const char *path, const struct mr_profile *profile) {
   }
   free(text);
   free(folders);
+}
+
+mr_status mr_profile_forget_nvme(const char *path) {
+  struct mr_profile *profile = mr_allocate(1, sizeof *profile);
+  if (profile == NULL) {
+    return MR_NO_MEMORY;
+  }
+  mr_status status = read_profile(path, profile);
+  if (status == MR_OK && profile->path_count > 0) {
+    profile->path_count = 0;
+    mr_profile_save(path, profile);
+  }
+  free(profile);
+  return status == MR_INVALID ? MR_OK : status;
 }

@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "runtime/profile.h"
 #include "tools/bench.h"
 #include "tools/job.h"
 #include "tools/options.h"
@@ -95,10 +96,13 @@ static mr_status plan_least(struct pressure *pressure) {
   return status;
 }
 
-/* The bound of each budget, when a run without budgets has shown what ops take alone. */
+/* The bound of each budget, when a run without budgets has shown what ops take alone, and by the
+ * rates of NVMe that are measured now. */
 static mr_status plan_bounds(struct pressure *pressure) {
   struct mr_plan_summary summary;
-  mr_status status = MR_OK;
+  struct pressure_path path;
+  pressure_profile_path(pressure, 0, &path);
+  mr_status status = mr_profile_forget_nvme(path.text);
   for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
     struct pressure_row *row = &pressure->rows[i];
     if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {

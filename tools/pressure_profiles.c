@@ -3,8 +3,9 @@
  * The profiles of a sweep. A run teaches its profile how fast ops are; beside moves they are slower
  * than alone, and a bound from such rates would be too high. So the runs without budgets teach one
  * profile, from which bounds come, and each other row has its own, which starts as a copy of that
- * one and is taught by the row's turns: it forecasts as a job does that has run before. All of them
- * lie in a folder that goes when the sweep is over; the user's profile is only read.
+ * one and is taught by the row's turns: it forecasts as a job does that has run before. A drive may
+ * be a third faster or slower some minutes later, so NVMe is measured in each round for its bounds.
+ * All profiles lie in a folder that goes when the sweep is over; the user's is only read.
  */
 #include <errno.h>
 #include <stdio.h>

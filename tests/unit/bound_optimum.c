@@ -318,9 +318,12 @@ static double check_program(struct mr_plan_problem problem, const struct mr_grap
   problem.program = program;
   problem.op_seconds = op_seconds;
   double bound = 0;
+  double quick = 0;
   assert_int_equal(mr_program_plan_bound(&problem, &bound), MR_OK);
+  assert_int_equal(mr_program_plan_quick_bound(&problem, &quick), MR_OK);
   double best = best_of(&problem, tally);
   assert_true(bound <= best * (1 + 1e-9));
+  assert_true(quick > 0 && quick <= bound);
   assert_true(bound_of_all <= best * (1 + 1e-9));
   tally->programs += isfinite(best);
   tally->repeated += isfinite(best) && program->op_count > graph->op_count;

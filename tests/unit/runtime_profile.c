@@ -60,6 +60,22 @@ static void a_profile_survives_its_file(void **state) {
   assert_int_equal(system(command), 0);
 }
 
+/* All but NVMe stays; a file that is not there stays away. */
+static void nvme_is_forgotten(void **state) {
+  (void)state;
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/memrun-forget-%d.json", (int)getpid());
+  assert_int_equal(mr_profile_forget_nvme(path), MR_OK);
+  assert_int_equal(access(path, F_OK), -1);
+  mr_profile_save(path, &example);
+  assert_int_equal(mr_profile_forget_nvme(path), MR_OK);
+  assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
+  assert_int_equal(other.path_count, 0);
+  assert_int_equal(other.rate_count, example.rate_count);
+  assert_true(other.flops_per_second == example.flops_per_second);
+  assert_int_equal(unlink(path), 0);
+}
+
 static void bad_texts_are_refused(void **state) {
   (void)state;
   static const char negative_rate[] =
@@ -301,6 +317,7 @@ static void budgets_stay_below_the_machine(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_profile_survives_its_file),
+      cmocka_unit_test(nvme_is_forgotten),
       cmocka_unit_test(bad_texts_are_refused),
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
