@@ -10,8 +10,10 @@
 
 /* How the ops that the host may run, and the others, use a tensor. */
 struct uses {
-  uint32_t hosted;                /* how many of them */
-  bool hosted_read, hosted_write; /* each does */
+  uint32_t hosted;   /* how many of them */
+  bool hosted_read;  /* each does */
+  uint32_t writers;  /* how many of them write it */
+  bool writers_read; /* each of these reads it too */
   bool hosted_last;
   mr_op_id device_last, device_write; /* the last; MR_NO_OP: none */
 };
@@ -19,7 +21,7 @@ struct uses {
 static struct uses uses_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
                            mr_tensor_id t) {
   struct uses uses = {.hosted_read = true,
-                      .hosted_write = true,
+                      .writers_read = true,
                       .hosted_last = true,
                       .device_last = MR_NO_OP,
                       .device_write = MR_NO_OP};
@@ -28,7 +30,8 @@ static struct uses uses_of(const struct mr_graph *graph, const struct mr_livenes
     if (mr_op_is_host_capable(graph, access->op)) {
       uses.hosted++;
       uses.hosted_read = uses.hosted_read && access->reads;
-      uses.hosted_write = uses.hosted_write && access->writes;
+      uses.writers += access->writes;
+      uses.writers_read = uses.writers_read && (access->reads || !access->writes);
     } else {
       uses.device_write = access->writes ? access->op : uses.device_write;
       uses.device_last = access->op;
@@ -44,17 +47,18 @@ static bool has_pages(const struct mr_plan_problem *problem, mr_tensor_id t) {
   return mr_draft_pages_of(problem->program->tensors[t].bytes, page_bytes) > 0;
 }
 
-/* Gives each op that the host may run its slice of the tensor. Returns the first op at which one of
- * them may run; MR_NO_OP: at any. */
+/* Gives each op that the host may run, or those of them that write the tensor, its slice of it.
+ * Returns the first op at which one of them may run; MR_NO_OP: at any. */
 static mr_op_id add_users(struct mr_hosted *hosted, const uint32_t *index,
                           const struct mr_graph *graph, const struct mr_liveness *liveness,
-                          mr_tensor_id t) {
+                          mr_tensor_id t, bool writers_alone) {
   mr_op_id earliest = MR_NO_OP;
   bool any = false;
   uint32_t *end = &hosted->first_user[t + 1];
   for (uint32_t i = liveness->first[t]; i < liveness->first[t + 1]; i++) {
-    mr_op_id op = liveness->accesses[i].op;
-    if (!mr_op_is_host_capable(graph, op)) continue;
+    const struct mr_access *access = &liveness->accesses[i];
+    mr_op_id op = access->op;
+    if (!mr_op_is_host_capable(graph, op) || (writers_alone && !access->writes)) continue;
     const struct mr_hosted_op *user = &hosted->ops[index[op]];
     bool first = *end == hosted->first_user[t];
     any = any || user->not_before == MR_NO_OP;
@@ -71,17 +75,18 @@ static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
   const struct mr_tensor *tensor = &graph->tensors[t];
   const struct uses uses = uses_of(graph, liveness, t);
   hosted->first_user[t + 1] = hosted->first_user[t];
-  if (uses.hosted == 0 || tensor->role == MR_INPUT || tensor->carried || !uses.hosted_read) {
+  if (uses.hosted == 0 || tensor->role == MR_INPUT || tensor->carried) {
     return;
   }
   bool lasts = mr_tensor_goes_round(tensor);
-  if (lasts && uses.hosted_write && uses.device_write == MR_NO_OP) {
-    (void)add_users(hosted, index, graph, liveness, t);
+  bool made = !lasts && uses.hosted_read && uses.hosted_last && uses.device_write != MR_NO_OP;
+  if (lasts && uses.writers > 0 && uses.writers_read && uses.device_write == MR_NO_OP) {
+    (void)add_users(hosted, index, graph, liveness, t, true);
     mr_op_id op = hosted->ops[hosted->users[hosted->first_user[t]]].op;
     hosted->rests_after[t] = uses.device_last == MR_NO_OP ? op : MR_NO_OP;
     hosted->rests_before[t] = op + graph->op_count;
-  } else if (!lasts && uses.hosted_last && uses.device_write != MR_NO_OP && has_pages(problem, t)) {
-    mr_op_id till = add_users(hosted, index, graph, liveness, t);
+  } else if (made && has_pages(problem, t)) {
+    mr_op_id till = add_users(hosted, index, graph, liveness, t, false);
     bool rests = till != MR_NO_OP && till > uses.device_last;
     hosted->made[t] = true;
     hosted->made_by[t] = uses.device_write;

@@ -13,6 +13,9 @@
  * An op that writes small tensors, or that the host cannot be handed for another reason, runs on
  * the device.
  *
+ * Of what lasts the ops that write it are meant; that others which the host may run read it too, as
+ * an embedding its table, is left out: they only want more.
+ *
  * That holds wherever in the step the op runs, hence also where updates run in the next step. Of a
  * tensor that several such ops use, each a part (an update in pieces), every op is given an equal
  * slice: where they run at different sites the whole of it moves as often as one of its slices.
@@ -46,7 +49,7 @@ struct mr_hosted {
    * nothing is known. */
   mr_op_id quiet_from, barrier;
   /* users[first_user[t] .. first_user[t + 1]): the numbers of the ops that each have a slice of
-   * tensor t; none unless it lasts and they alone write it, or it is made for them. */
+   * tensor t: those that alone write what lasts, or that it is made for; none of others. */
   uint32_t *users;
   uint32_t *first_user;
   bool *made;             /* for each tensor: it is made for them */

@@ -225,6 +225,35 @@ static void a_home_on_the_device_has_a_copy(void **state) {
   fixture_fini(&f);
 }
 
+/* Ops that the host may run and that only read weights, as an embedding its table, make no weight
+ * cheaper to send to NVMe and to have back. */
+static void what_is_looked_up_moves_as_well(void **state) {
+  (void)state;
+  double bounds[2];
+  for (uint32_t i = 0; i < MR_COUNT_OF(bounds); i++) {
+    struct fixture f;
+    fixture_init(&f, true);
+    for (uint32_t layer = 0; layer < LAYERS && i == 1; layer++) {
+      mr_tensor_id row = plan_add_tensor(f.graph, MR_ACTIVATION, sizeof(float));
+      mr_op_id op = plan_add_op(f.graph, LIST(f.weight[layer]), LIST(row), 0);
+      f.graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
+    }
+    free(f.op_seconds);
+    f.op_seconds = plan_op_seconds(f.graph, OP_SECONDS);
+    f.problem.op_seconds = f.op_seconds;
+    f.problem.budget_bytes[MR_TIER_DEVICE] = LAYERS * SIZE;
+    f.problem.budget_bytes[MR_TIER_HOST] = LAYERS * SIZE;
+    f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+    f.problem.link[MR_LINK_NVME_READ].bytes_per_second /= 16;
+    f.problem.link[MR_LINK_NVME_WRITE].bytes_per_second /= 16;
+    f.problem.nvme_mixed_bytes_per_second = f.problem.link[MR_LINK_NVME_READ].bytes_per_second;
+    assert_int_equal(mr_program_plan_bound(&f.problem, &bounds[i]), MR_OK);
+    fixture_fini(&f);
+  }
+  print_message("bounds: %.4f s, %.4f s with lookups\n", bounds[0], bounds[1]);
+  assert_true(bounds[1] >= 0.99 * bounds[0]);
+}
+
 /* Fewer ways are looked at in a long program, but what fits does: beside a host with room for some
  * updates, for all, and for none, where NVMe takes what moves. */
 static void a_long_program_is_planned_for_any_host(void **state) {
@@ -270,6 +299,7 @@ int main(void) {
       cmocka_unit_test(the_host_is_served_in_its_order),
       cmocka_unit_test(the_first_update_waits_for_one_gradient),
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
+      cmocka_unit_test(what_is_looked_up_moves_as_well),
       cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
