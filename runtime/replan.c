@@ -20,7 +20,7 @@
 #define ALWAYS_STEPS 2u
 /* The forecast is looked at after MR_REVIEW_STEPS, and then not before the steps have taken so many
  * times as long as the last look. */
-#define LOOK_PAUSE 200.0
+#define LOOK_PAUSE 50.0
 /* A forecast that is nearer than this is left alone; one that is further off than the second calls
  * for another plan. */
 #define FORECAST_TOLERANCE 0.01
