@@ -323,17 +323,14 @@ static void take_hole(struct chooser *chooser, uint32_t index) {
                 chooser->draft->pages[gap->tensor]);
 }
 
-/* The gap leaves as offered; false where that cannot be. */
-static bool take_offer(struct chooser *chooser, const struct offer *offer) {
-  struct mr_draft *draft = chooser->draft;
-  mr_tensor_id tensor = draft->gaps[offer->gap].tensor;
-  bool may = offer->decision != MR_DECISION_HOST || host_may_hold(draft, offer->gap);
-  if (!may || !mr_draft_decide(draft, offer->gap, offer->decision)) {
+bool mr_draft_evict(struct mr_draft *draft, uint32_t index, uint8_t decision) {
+  mr_tensor_id tensor = draft->gaps[index].tensor;
+  bool may = decision != MR_DECISION_HOST || host_may_hold(draft, index);
+  if (!may || !mr_draft_decide(draft, index, decision)) {
     return false;
   }
-  if (!close_circle(draft, tensor, offer->decision) &&
-      !close_circle(draft, tensor, MR_DECISION_NVME)) {
-    mr_draft_keep(draft, offer->gap);
+  if (!close_circle(draft, tensor, decision) && !close_circle(draft, tensor, MR_DECISION_NVME)) {
+    mr_draft_keep(draft, index);
     return false;
   }
   return true;
@@ -349,7 +346,7 @@ static mr_status evict_until_fits(struct chooser *chooser) {
   while (status == MR_OK && chooser->crowd.crowded_ops > 0 && best_offer(chooser, &offer)) {
     uint32_t last = draft->first_gap[draft->gaps[offer.gap].tensor + 1] - 1;
     bool kept_last = draft->gaps[last].decision == MR_DECISION_KEEP;
-    if (!take_offer(chooser, &offer)) {
+    if (!mr_draft_evict(draft, offer.gap, offer.decision)) {
       chooser->full[offer.gap][offer.decision] = true;
       continue;
     }

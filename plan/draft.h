@@ -323,6 +323,10 @@ MR_CHECK_RESULT mr_status mr_draft_pack_small(struct mr_draft *draft);
 MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages,
                                           bool *fits_out);
 
+/* Evicts a gap that is kept, with the widest hole, and where it must the tensor's way round the end
+ * of the step too; false where there is no room below. */
+bool mr_draft_evict(struct mr_draft *draft, uint32_t index, uint8_t decision);
+
 /* Keeps again what the last sweep left room for, the most seconds of moves for its room first.
  * *kept_out: gaps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept_out);

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/alike.h"
 #include "plan/draft.h"
 
 #define SEARCH_LAPS       2u /* of a trial: one to fill the queues, one to measure */
@@ -24,6 +25,8 @@
 #define LINK_BOUND        2.0  /* times the compute time: links take most of the step */
 #define GUIDE_GAIN        0.03 /* relative */
 #define EARLY_GAIN        0.01
+#define ALIKE_GAIN        5e-4
+#define MOST_ALIKE        12u /* classes that are tried; what lies behind gains next to nothing */
 #define PRICE_ROUNDS      4u
 #define REFILL_ROUNDS     2u
 
@@ -225,6 +228,39 @@ static mr_status try_sweeps(struct search *search) {
   return status;
 }
 
+/*
+ * Choosing stops where everything fits, and keeps what has room then. But room is worth more where
+ * a drive holds ops up than where it is idle: a slice of a table that is written in any case may be
+ * away in the forward pass, for the price of reading it back while the drive has nothing else to
+ * do, and what the updates change waits on the device meanwhile. So kept gaps alike are evicted
+ * too, one class after another, where sweeps get shorter by it: steps that NVMe binds get up to 3 %
+ * faster. Beside a host that is apart gains of a sweep are hardly ever those of its plan.
+ */
+static mr_status try_alike(struct search *search) {
+  struct mr_draft *draft = search->draft;
+  struct trial trial = search->best_trial;
+  struct mr_alike alike = {0};
+  if (good_enough(search) || mr_draft_is_beside_host(draft)) {
+    return MR_OK;
+  }
+  mr_draft_restore(draft, &search->best);
+  mr_status status = try_sweep(search, &trial);
+  if (status == MR_OK) {
+    status = mr_alike_init(&alike, draft);
+  }
+  for (uint32_t i = 0; i < alike.class_count && i < MOST_ALIKE && status == MR_OK; i++) {
+    double before = search->best_seconds;
+    mr_draft_restore(draft, &search->best);
+    if (!mr_alike_evict(&alike, i, draft)) continue;
+    search->best_seconds = before * (1 - ALIKE_GAIN);
+    status = try_sweep(search, &trial);
+    bool found = search->best_seconds < before * (1 - ALIKE_GAIN);
+    search->best_seconds = found ? search->best_seconds : before;
+  }
+  mr_alike_fini(&alike);
+  return status;
+}
+
 /* Room that was spared for moves in flight everywhere is wanted in some places alone: what the best
  * sweep left free is filled again. */
 static mr_status try_refills(struct search *search) {
@@ -275,6 +311,13 @@ static mr_status try_all(struct search *search) {
     status = try_guide(search);
   }
   if (status == MR_OK) {
+    status = try_sweeps(search);
+  }
+  double before = search->best_seconds;
+  if (status == MR_OK) {
+    status = try_alike(search);
+  }
+  if (status == MR_OK && search->best_seconds < before) {
     status = try_sweeps(search);
   }
   return status == MR_OK ? try_refills(search) : status;
