@@ -11,14 +11,12 @@
 struct mr_alike_class {
   uint32_t first; /* of its gaps in the list */
   uint32_t count;
-  double worth; /* bytes that its kept gaps hold, times for how long, for the seconds that moving
-                   them would take */
+  double worth; /* byte seconds that its kept gaps hold, for a second that their moves would take */
 };
 
 struct mr_alike {
   uint32_t *gaps;
-  struct mr_alike_class
-      *classes; /* with gaps that are kept and could leave; the most worth first */
+  struct mr_alike_class *classes; /* of which gaps are kept and could leave; the most worth first */
   uint32_t class_count;
 };
 

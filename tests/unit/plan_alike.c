@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,15 +84,30 @@ static void model_fini(struct model *model) {
   mr_graph_destroy(model->graph);
 }
 
-/* All kept, and swept. */
-static void draft_init(struct mr_draft *draft, const struct mr_plan_problem *problem) {
+/* The classes of the model's gaps, all of them kept. */
+struct rig {
+  struct model model;
+  struct mr_draft draft;
+  struct mr_alike alike;
+};
+
+static void rig_init(struct rig *rig) {
+  struct mr_draft *draft = &rig->draft;
   bool fits = false;
-  assert_int_equal(mr_draft_init(draft, problem, MR_LEAST_PAGE_BYTES), MR_OK);
+  model_init(&rig->model);
+  assert_int_equal(mr_draft_init(draft, &rig->model.problem, MR_LEAST_PAGE_BYTES), MR_OK);
   mr_draft_reset(draft);
   draft->limit_pages = mr_draft_peak(draft);
   assert_int_equal(mr_draft_choose(draft, 0, &fits), MR_OK);
   assert_true(fits);
   assert_int_equal(mr_draft_schedule(draft, 1, 0), MR_OK);
+  assert_int_equal(mr_alike_init(&rig->alike, draft), MR_OK);
+}
+
+static void rig_fini(struct rig *rig) {
+  mr_alike_fini(&rig->alike);
+  mr_draft_fini(&rig->draft);
+  model_fini(&rig->model);
 }
 
 static const char *kind_at(const struct mr_draft *draft, uint32_t op) {
@@ -111,54 +125,42 @@ static bool is_alike(const struct mr_draft *draft, const struct mr_draft_gap *ga
 /* Each class is all the gaps of one kind, and the most worth comes first: the longest rests. */
 static void gaps_alike_make_classes(void **state) {
   (void)state;
-  struct model model;
-  struct mr_draft draft;
-  struct mr_alike alike;
-  model_init(&model);
-  draft_init(&draft, &model.problem);
-  assert_int_equal(mr_alike_init(&alike, &draft), MR_OK);
-  for (uint32_t c = 0; c < alike.class_count; c++) {
-    const struct mr_alike_class *class = &alike.classes[c];
-    const struct mr_draft_gap *first = &draft.gaps[alike.gaps[class->first]];
+  struct rig rig;
+  rig_init(&rig);
+  for (uint32_t c = 0; c < rig.alike.class_count; c++) {
+    const struct mr_alike_class *class = &rig.alike.classes[c];
+    const struct mr_draft_gap *first = &rig.draft.gaps[rig.alike.gaps[class->first]];
     uint32_t same = 0;
-    print_message("from %s to %s: %u, %g\n", kind_at(&draft, first->after_op),
-                  kind_at(&draft, first->before_op), class->count, class->worth);
+    print_message("from %s to %s: %u, %g\n", kind_at(&rig.draft, first->after_op),
+                  kind_at(&rig.draft, first->before_op), class->count, class->worth);
     for (uint32_t i = 0; i < class->count; i++) {
-      assert_true(is_alike(&draft, &draft.gaps[alike.gaps[class->first + i]], first));
+      assert_true(is_alike(&rig.draft, &rig.draft.gaps[rig.alike.gaps[class->first + i]], first));
     }
-    for (uint32_t i = 0; i < draft.gap_count; i++) {
-      same += is_alike(&draft, &draft.gaps[i], first);
+    for (uint32_t i = 0; i < rig.draft.gap_count; i++) {
+      same += is_alike(&rig.draft, &rig.draft.gaps[i], first);
     }
     assert_int_equal(class->count, same);
-    assert_true(c == 0 || class->worth <= alike.classes[c - 1].worth);
+    assert_true(c == 0 || class->worth <= rig.alike.classes[c - 1].worth);
   }
-  assert_int_equal(alike.class_count, KINDS_OF_GAPS);
-  mr_alike_fini(&alike);
-  mr_draft_fini(&draft);
-  model_fini(&model);
+  assert_int_equal(rig.alike.class_count, KINDS_OF_GAPS);
+  rig_fini(&rig);
 }
 
 /* A class leaves as a whole, once. */
 static void classes_leave(void **state) {
   (void)state;
-  struct model model;
-  struct mr_draft draft;
-  struct mr_alike alike;
-  model_init(&model);
-  draft_init(&draft, &model.problem);
-  assert_int_equal(mr_alike_init(&alike, &draft), MR_OK);
-  for (uint32_t c = 0; c < alike.class_count; c++) {
-    const struct mr_alike_class *class = &alike.classes[c];
-    mr_draft_reset(&draft);
-    assert_true(mr_alike_evict(&alike, c, &draft));
+  struct rig rig;
+  rig_init(&rig);
+  for (uint32_t c = 0; c < rig.alike.class_count; c++) {
+    const struct mr_alike_class *class = &rig.alike.classes[c];
+    mr_draft_reset(&rig.draft);
+    assert_true(mr_alike_evict(&rig.alike, c, &rig.draft));
     for (uint32_t i = class->first; i < class->first + class->count; i++) {
-      assert_int_equal(draft.gaps[alike.gaps[i]].decision, MR_DECISION_NVME);
+      assert_int_equal(rig.draft.gaps[rig.alike.gaps[i]].decision, MR_DECISION_NVME);
     }
-    assert_false(mr_alike_evict(&alike, c, &draft));
+    assert_false(mr_alike_evict(&rig.alike, c, &rig.draft));
   }
-  mr_alike_fini(&alike);
-  mr_draft_fini(&draft);
-  model_fini(&model);
+  rig_fini(&rig);
 }
 
 /* A tenth of the memory, and a drive that takes longer than ops in a part of the step alone. */
