@@ -19,10 +19,12 @@
 /* Steps of a plan that is replaced whatever it gains. */
 #define ALWAYS_STEPS 2u
 /* The forecast is looked at after MR_REVIEW_STEPS, and then not before the steps have taken so many
- * times as long as the last look. */
+ * times as long as the last look; a plan is not made again before so many times as long as making
+ * the last and going over to it. */
 #define LOOK_PAUSE 50.0
 /* A forecast that is nearer than this is left alone; one that is further off than the second calls
- * for another plan. */
+ * for another plan or, until that may be made, for another forecast at least: the first one may be
+ * of a machine that was slower for a while. */
 #define FORECAST_TOLERANCE 0.01
 #define PLAN_TOLERANCE     0.05
 /* What another plan must promise to save, of the present one's time. */
@@ -131,6 +133,10 @@ static double forecast_error(const struct mr_run *run) {
   return mr_outlook_error(outlook, run->layout->step_seconds);
 }
 
+static bool may_plan(const struct mr_run *run) {
+  return mr_clock_seconds() - run->planned_at >= LOOK_PAUSE * run->planning_seconds;
+}
+
 /* True where the steps so far call for another plan. */
 static bool replan_due(const struct mr_run *run, double error) {
   const struct mr_settings *settings = &run->plan->settings;
@@ -138,7 +144,7 @@ static bool replan_due(const struct mr_run *run, double error) {
     return settings->replan == MR_REPLAN_ALWAYS && run->step_index >= run->plan_base + ALWAYS_STEPS;
   }
   return settings->policy == MR_POLICY_SEARCHED && settings->plan_path == NULL &&
-         run->planned_again < MAX_REPLANS && error > PLAN_TOLERANCE;
+         run->planned_again < MAX_REPLANS && error > PLAN_TOLERANCE && may_plan(run);
 }
 
 /* The present plan's forecast by the rates that the steps show, which are left in `next`; its
@@ -265,6 +271,7 @@ enum aim {
 
 /* What the settings of `next` point to is borrowed from the run's. */
 static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim aim) {
+  double start_seconds = mr_clock_seconds();
   double seconds = mr_outlook_step_seconds(&run->outlook);
   next->settings = run->plan->settings;
   if (aim == AIM_SMALLER) {
@@ -272,6 +279,7 @@ static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim a
   }
   mr_status status = forecast_again(run, next);
   double correction = seconds > 0 ? seconds / run->layout->step_seconds : 1;
+  run->look_seconds = mr_clock_seconds() - start_seconds;
   if (status == MR_OK && aim != AIM_FORECAST) {
     run->planned_again += aim == AIM_BETTER;
     struct mr_store_rates nvme = run->plan->nvme;
@@ -301,14 +309,17 @@ static mr_status look(struct mr_run *run, enum aim aim) {
   next->settings = (struct mr_settings){0};
   mr_plan_destroy(next);
   malloc_trim(0);
-  run->look_seconds = mr_clock_seconds() - start_seconds;
+  if (aim != AIM_FORECAST) {
+    run->planned_at = mr_clock_seconds();
+    run->planning_seconds = run->planned_at - start_seconds;
+  }
   return status;
 }
 
 mr_status mr_run_review(struct mr_run *run) {
   double error = forecast_error(run);
   bool replan = replan_due(run, error);
-  if (!replan && error <= FORECAST_TOLERANCE) {
+  if (!replan && error <= (may_plan(run) ? FORECAST_TOLERANCE : PLAN_TOLERANCE)) {
     return MR_OK;
   }
   mr_status status = look(run, replan ? AIM_BETTER : AIM_FORECAST);

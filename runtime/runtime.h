@@ -296,7 +296,9 @@ struct mr_run {
   bool pending;            /* the last training step left deferred ops to run */
   double flush_seconds;    /* of flushes since the last training step */
   uint64_t plan_base;      /* steps before the present plan's first */
-  double look_seconds;     /* that the last look at the forecast took */
+  double look_seconds;     /* that the last look at the present plan's forecast took */
+  double planning_seconds; /* that the last look for another plan took */
+  double planned_at;       /* mr_clock_seconds() after that */
   uint32_t planned_again;
   uint32_t replan_count;
   uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */

@@ -149,6 +149,54 @@ static void a_run_replans_itself(void **unused) {
   world_state_fini(&state, shape);
 }
 
+/* A look at a forecast of so many times what the last steps took, when so much has passed since
+ * another plan was made. Returns the forecast that follows, over what the steps took. */
+static double look_at(struct mr_run *run, double forecast, double planning_seconds) {
+  static const double seconds = 0.1;
+  struct mr_outlook *outlook = &run->outlook;
+  for (uint32_t i = 0; i < MR_OUTLOOK_STEPS; i++) {
+    outlook->step_seconds[i] = seconds;
+  }
+  outlook->step_count = MR_REVIEW_STEPS;
+  outlook->others_share = 0;
+  run->look_seconds = 0;
+  run->planning_seconds = planning_seconds;
+  run->planned_at = mr_clock_seconds();
+  run->plan->layout->step_seconds = forecast * seconds;
+  assert_int_equal(mr_run_review(run), MR_OK);
+  return run->plan->layout->step_seconds / seconds;
+}
+
+/* A plan that was made again a moment ago rests; a forecast that is far off does not. */
+static void a_forecast_does_not_wait_for_plans(void **unused) {
+  (void)unused;
+  struct mr_options options;
+  set_options(&options, 0, 4 * MR_MIB, MR_OFFLOAD_NVME);
+  options.device_bytes = smallest_device_bytes(&options) * 5 / 4;
+  struct mr_run *run = NULL;
+  struct world_state state;
+  world_state_init(&state, shape);
+  assert_int_equal(mr_run_create(world.graph, &options, &run), MR_OK);
+  assert_int_equal(world_load(&world, run), MR_OK);
+  for (uint64_t step = 1; step <= MR_REVIEW_STEPS + 2; step++) {
+    assert_int_equal(world_step(&world, run, step, MR_STEP_TRAIN, NULL), MR_OK);
+    world_state_step(&state, shape, step, MR_STEP_TRAIN);
+  }
+  run->plan->settings.replan = MR_REPLAN_AUTO;
+  assert_float_equal(look_at(run, 1.5, 1e6), 1, 1e-6);
+  assert_float_equal(look_at(run, 0.8, 1e6), 1, 1e-6);
+  assert_float_equal(look_at(run, 1.03, 1e6), 1.03, 1e-6);
+  assert_int_equal(run->planned_again, 0);
+  assert_float_equal(look_at(run, 1.03, 0), 1, 1e-6);
+  assert_int_equal(run->planned_again, 0);
+  assert_float_equal(look_at(run, 1.5, 0), 1, 0.5);
+  assert_int_equal(run->planned_again, 1);
+  assert_true(run->planning_seconds > 0);
+  world_compare(&world, run, &state);
+  mr_run_destroy(run);
+  world_state_fini(&state, shape);
+}
+
 /* Steps with a change of plan after the second, and that fault in the stores. */
 static mr_status run_with(const struct mr_options *options, struct mr_plan *plan,
                           const char *fault) {
@@ -220,6 +268,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(plans_change_without_a_trace),
       cmocka_unit_test(a_run_replans_itself),
+      cmocka_unit_test(a_forecast_does_not_wait_for_plans),
       cmocka_unit_test(faults_on_the_way_end_the_run_or_nothing),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
