@@ -149,8 +149,8 @@ static void a_run_replans_itself(void **unused) {
   world_state_fini(&state, shape);
 }
 
-/* A look at a forecast of so many times what the last steps took, when so much has passed since
- * another plan was made. Returns the forecast that follows, over what the steps took. */
+/* A look at a forecast of so many times what the last steps took, just after a look for another
+ * plan that took so long. Returns the forecast that follows, over what the steps took. */
 static double look_at(struct mr_run *run, double forecast, double planning_seconds) {
   static const double seconds = 0.1;
   struct mr_outlook *outlook = &run->outlook;
