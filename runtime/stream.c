@@ -249,6 +249,7 @@ mr_status mr_streams_start(struct mr_run *run) {
     if (!has_stream(q) || queue->count == 0) {
       continue;
     }
+    queue->traced_until_ns = mr_clock_ns(); /* what the first work may have begun at */
     status = streams->create(run->device, queue->count, &queue->stream);
     if (status == MR_OK) {
       status = mr_queue_thread(queue, collector_main, queue);
