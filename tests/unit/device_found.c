@@ -45,13 +45,18 @@ uint64_t device_used_bytes(void) {
   return accelerator.memory_bytes - accelerator.free_bytes;
 }
 
-/* Any thread. */
+/* Tells of the driver's refusal, or of where the program was then. Any thread. */
 static void judge_line(void *context, mr_log_level level, const char *line) {
   (void)context;
   (void)level;
   const char *call = strstr(line, ": cu");
+  bool refused = call != NULL && strstr(call, "CUDA_ERROR_") != NULL;
+  bool placed = strstr(line, "the fault is that of an op or a copy before") != NULL;
   line_count++;
-  wrong_count += call == NULL || strstr(call, "CUDA_ERROR_") == NULL;
+  if (!refused && !placed) {
+    printf("not of the device: %s\n", line);
+    wrong_count++;
+  }
 }
 
 void device_found_expect_errors(bool expected) {

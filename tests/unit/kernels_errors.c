@@ -45,7 +45,8 @@ struct errors {
 };
 
 /* Relative to the root mean square of what an output should be. */
-static struct errors errors_of(const struct trial_buffer *got, const struct trial_buffer *wanted) {
+static struct errors errors_of(const struct trial_buffer *got, const struct trial_buffer *wanted,
+                               double slack) {
   uint64_t count = trial_value_count(got);
   double squares = 0, errors = 0, largest = 0, rounding = got->dtype == MR_BF16 ? NEIGHBOUR : 0;
   assert_int_equal(trial_value_count(wanted), count);
@@ -54,7 +55,7 @@ static struct errors errors_of(const struct trial_buffer *got, const struct tria
     double error = isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
     squares += b * b;
     errors += error * error;
-    largest = fmax(largest, error - rounding * fabs(b) - wanted->slack);
+    largest = fmax(largest, error - rounding * fabs(b) - slack);
   }
   double scale = sqrt(squares / (double)count);
   return (struct errors){.largest = largest == 0 ? 0 : largest / scale,
@@ -64,12 +65,15 @@ static struct errors errors_of(const struct trial_buffer *got, const struct tria
 double trial_check_errors(const struct trial *got, const struct trial *wanted,
                           const struct trial_op *op, uint64_t seed) {
   double worst = 0;
+  bool by_cublaslt = strcmp(got->table->name, "cuda") == 0;
   uint32_t count = (uint32_t)mr_min_u64(got->buffer_count, wanted->buffer_count);
   for (uint32_t i = 0; i < count; i++) {
     const char *name = got->buffers[i].output;
     if (name == NULL) continue;
     bool rounded = got->dtype == MR_BF16 && rounded_on_the_way(op->name, name);
-    struct errors errors = errors_of(&got->buffers[i], &wanted->buffers[i]);
+    const struct trial_buffer *buffer = &wanted->buffers[i];
+    double slack = buffer->slack + (by_cublaslt ? buffer->product_slack : 0);
+    struct errors errors = errors_of(&got->buffers[i], buffer, slack);
     double error = rounded ? errors.mean : errors.largest;
     double allowed = rounded ? ROOM * NEIGHBOUR : op->tolerance;
     if (!(error <= allowed)) {

@@ -28,6 +28,9 @@ struct trial_buffer {
   const char *output; /* its name, or NULL for inputs and scratch */
   mr_dtype dtype;
   double slack; /* what each value may be off by however small it is, as its terms cancel */
+  double
+      product_slack; /* more by cuBLASLt, some of whose algorithms round a product to bf16 before
+                      * they add to it (seen on an H200, at 16 x 16 by 64 and 303 x 448 by 283) */
 };
 
 struct trial {
