@@ -269,7 +269,8 @@ mr_status op_add_linear_backward(const struct op_builder *builder, const char *n
       .kind = OP_KIND(builder, "linear.backward"),
       .attributes = &attributes,
       .attributes_bytes = sizeof attributes,
-      .scratch_bytes = on_cuda(builder) ? cuda_linear_backward_scratch_bytes(rows, op->in, op->out)
+      .scratch_bytes = on_cuda(builder) ? cuda_linear_backward_scratch_bytes(
+                                              cuda_type_of(builder->dtype), rows, op->in, op->out)
                                         : kernel_linear_backward_scratch_bytes(
                                               rows, op->in, builder->dtype, builder->threads),
       .flops = 4.0 * (double)rows * (double)op->in * (double)op->out,

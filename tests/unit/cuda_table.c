@@ -124,7 +124,8 @@ static mr_status linear_backward(struct mr_team *team, const struct kernel_linea
                                  void *scratch) {
   (void)team;
   (void)scratch;
-  uint64_t bytes = cuda_linear_backward_scratch_bytes(op->rows, op->in, op->out);
+  uint64_t bytes =
+      cuda_linear_backward_scratch_bytes(cuda_type_of(op->dtype), op->rows, op->in, op->out);
   const struct cuda_op_linear_backward cuda = {.dy = op->dy,
                                                .x = op->x,
                                                .w = op->w,

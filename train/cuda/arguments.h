@@ -60,14 +60,17 @@ struct cuda_layernorm_backward {
 };
 #define CUDA_LAYERNORM_GROUP 16u
 
-/* out[slab, c] (+)= the sum of rows slab * rows_per_slab ... of column c; typed. A block for
- * CUDA_COLUMNS columns of a slab, slabs along y. */
+/* out[slab, c] (+)= the sum of rows slab * rows_per_slab ... of column c; typed. A block of
+ * CUDA_SUM_LANES warps for CUDA_COLUMNS columns of a slab, slabs along y; where `wide`, for those
+ * of so many packs of 16 bytes, and then columns and stride are whole packs. */
 struct cuda_column_sums {
-  const void *in; /* rows x columns of it, `stride` elements from row to row; any alignment */
+  const void *in; /* rows x columns of it, `stride` elements from row to row; unless wide at any
+                   * alignment */
   float *out;     /* (slabs, columns) */
-  uint32_t rows, columns, stride, rows_per_slab, accumulate;
+  uint32_t rows, columns, stride, rows_per_slab, accumulate, wide;
 };
-#define CUDA_COLUMNS 32u
+#define CUDA_COLUMNS   32u
+#define CUDA_SUM_LANES 16u
 
 /* activated = gelu(x); typed. */
 struct cuda_gelu {

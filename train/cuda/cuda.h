@@ -122,7 +122,8 @@ struct cuda_op_linear_backward {
   uint64_t rows, in, out;
   bool accumulate_dx, accumulate; /* accumulate: of dw and dbias */
 };
-uint64_t cuda_linear_backward_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out);
+uint64_t cuda_linear_backward_scratch_bytes(enum cuda_type type, uint64_t rows, uint64_t in,
+                                            uint64_t out);
 mr_status cuda_op_linear_backward(const struct cuda_queue *queue, enum cuda_type type,
                                   const struct cuda_op_linear_backward *op);
 
@@ -218,6 +219,11 @@ mr_status cuda_op_adamw(const struct cuda_queue *queue, enum cuda_type type,
 
 static inline uint64_t cuda_divide_up(uint64_t whole, uint64_t part) {
   return (whole + part - 1) / part;
+}
+
+/* Elements in 16 bytes. */
+static inline uint64_t cuda_wide_elements(enum cuda_type type) {
+  return type == CUDA_F32 ? 4 : 8;
 }
 
 /* The kernel's name for the type; name is a literal. */

@@ -83,6 +83,8 @@ __device__ void add_rows(const cuda_embed_tokens &a, float *to, const uint32_t *
   for (uint32_t c = threadIdx.x * N; c < a.width; c += TOKEN_THREADS * N) {
     float sum[N];
     load(sum, to + c);
+    /* Rows are on their way together: of a token that is everywhere there are thousands. */
+#pragma unroll 8
     for (uint32_t k = 0; k < count; k++) {
       float dx[N];
       load(dx, static_cast<const T *>(a.dx) + uint64_t(list[k]) * a.width + c);

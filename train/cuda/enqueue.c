@@ -26,10 +26,6 @@ static uint64_t element_blocks(uint64_t count, uint64_t each) {
   return blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
 }
 
-static uint64_t wide_elements(enum cuda_type type) {
-  return type == CUDA_F32 ? 4 : 8; /* 16 bytes */
-}
-
 mr_status cuda_op_embed(const struct cuda_queue *queue, enum cuda_type type,
                         const struct cuda_embed *op) {
   return cuda_launch_row(queue, CUDA_TYPED("cuda_embed", type), warp_blocks(op->rows), op,
@@ -83,11 +79,12 @@ uint64_t cuda_layernorm_backward_scratch_bytes(uint64_t rows, uint64_t width) {
 
 mr_status cuda_launch_column_sums(const struct cuda_queue *queue, enum cuda_type type,
                                   const struct cuda_column_sums *sums) {
+  uint64_t each = sums->wide ? cuda_wide_elements(type) : 1;
   const struct cuda_launch launch = {
       .kernel = CUDA_TYPED("cuda_column_sums", type),
-      .grid = {(uint32_t)cuda_divide_up(sums->columns, CUDA_COLUMNS),
+      .grid = {(uint32_t)cuda_divide_up(sums->columns, CUDA_COLUMNS * each),
                (uint32_t)cuda_divide_up(sums->rows, sums->rows_per_slab), 1},
-      .block = {CUDA_COLUMNS, CUDA_THREADS / CUDA_COLUMNS, 1},
+      .block = {CUDA_COLUMNS, CUDA_SUM_LANES, 1},
       .arguments = sums,
       .arguments_bytes = sizeof *sums};
   return queue->launch(queue->context, &launch);
@@ -137,13 +134,13 @@ mr_status cuda_op_layernorm_backward(const struct cuda_queue *queue, enum cuda_t
 mr_status cuda_op_gelu(const struct cuda_queue *queue, enum cuda_type type,
                        const struct cuda_gelu *op) {
   return cuda_launch_row(queue, CUDA_TYPED("cuda_gelu", type),
-                         element_blocks(op->count, wide_elements(type)), op, sizeof *op);
+                         element_blocks(op->count, cuda_wide_elements(type)), op, sizeof *op);
 }
 
 mr_status cuda_op_gelu_backward(const struct cuda_queue *queue, enum cuda_type type,
                                 const struct cuda_gelu_backward *op) {
   return cuda_launch_row(queue, CUDA_TYPED("cuda_gelu_backward", type),
-                         element_blocks(op->count, wide_elements(type)), op, sizeof *op);
+                         element_blocks(op->count, cuda_wide_elements(type)), op, sizeof *op);
 }
 
 /* Four elements to a thread and round; the last block sums this many numbers. */

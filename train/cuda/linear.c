@@ -56,29 +56,34 @@ mr_status cuda_op_linear(const struct cuda_queue *queue, enum cuda_type type,
 struct slabs {
   uint32_t count;
   uint32_t rows; /* of a slab */
+  bool wide;
 };
 
-static struct slabs cut_rows(uint64_t rows, uint64_t columns) {
-  uint64_t wanted = cuda_divide_up(SUM_BLOCKS, cuda_divide_up(columns, CUDA_COLUMNS));
+static struct slabs cut_rows(enum cuda_type type, uint64_t rows, uint64_t columns) {
+  bool wide = columns % cuda_wide_elements(type) == 0;
+  uint64_t block = CUDA_COLUMNS * (wide ? cuda_wide_elements(type) : 1);
+  uint64_t wanted = cuda_divide_up(SUM_BLOCKS, cuda_divide_up(columns, block));
   uint64_t slab = larger(cuda_divide_up(rows, wanted), SUM_SLAB_ROWS);
-  return (struct slabs){.count = (uint32_t)cuda_divide_up(rows, slab), .rows = (uint32_t)slab};
+  return (struct slabs){
+      .count = (uint32_t)cuda_divide_up(rows, slab), .rows = (uint32_t)slab, .wide = wide};
 }
 
-static uint64_t bias_scratch_bytes(uint64_t rows, uint64_t columns) {
-  return cut_rows(rows, columns).count * columns * sizeof(float);
+static uint64_t bias_scratch_bytes(enum cuda_type type, uint64_t rows, uint64_t columns) {
+  return cut_rows(type, rows, columns).count * columns * sizeof(float);
 }
 
 /* dbias (+)= column sums of dy. */
 static mr_status bias_gradient(const struct cuda_queue *queue, enum cuda_type type,
                                const struct cuda_op_linear_backward *op) {
-  struct slabs slabs = cut_rows(op->rows, op->out);
+  struct slabs slabs = cut_rows(type, op->rows, op->out);
   struct cuda_column_sums parts = {.in = op->dy,
                                    .out = slabs.count == 1 ? op->dbias : op->scratch,
                                    .rows = (uint32_t)op->rows,
                                    .columns = (uint32_t)op->out,
                                    .stride = (uint32_t)op->out,
                                    .rows_per_slab = slabs.rows,
-                                   .accumulate = slabs.count == 1 && op->accumulate};
+                                   .accumulate = slabs.count == 1 && op->accumulate,
+                                   .wide = slabs.wide};
   mr_status status = cuda_launch_column_sums(queue, type, &parts);
   if (status != MR_OK || slabs.count == 1) {
     return status;
@@ -93,10 +98,11 @@ static mr_status bias_gradient(const struct cuda_queue *queue, enum cuda_type ty
   return cuda_launch_column_sums(queue, CUDA_F32, &total);
 }
 
-uint64_t cuda_linear_backward_scratch_bytes(uint64_t rows, uint64_t in, uint64_t out) {
+uint64_t cuda_linear_backward_scratch_bytes(enum cuda_type type, uint64_t rows, uint64_t in,
+                                            uint64_t out) {
   uint64_t products =
       larger(cuda_product_workspace_bytes(rows, in), cuda_product_workspace_bytes(in, out));
-  return larger(products, bias_scratch_bytes(rows, out));
+  return larger(products, bias_scratch_bytes(type, rows, out));
 }
 
 static mr_status input_gradient(const struct cuda_queue *queue, enum cuda_type type,

@@ -3,29 +3,47 @@
 #include "train/cuda/device.cuh"
 #include "train/kernels/adamw.h"
 
-#define SUM_LANES 8u /* threads that share a column, each its rows; then their sums, in order */
-
-template <typename T> __device__ void column_sums(const cuda_column_sums &a) {
-  static __shared__ float sums[SUM_LANES][CUDA_COLUMNS];
-  const uint32_t column = blockIdx.x * CUDA_COLUMNS + threadIdx.x;
+/* N columns a thread. The threads of a block that share columns have every so many rows each; then
+ * their sums are added in order. */
+template <typename T, int N> __device__ void sum_columns(const cuda_column_sums &a) {
+  static __shared__ float sums[CUDA_SUM_LANES][CUDA_COLUMNS * N];
+  const uint32_t column = (blockIdx.x * CUDA_COLUMNS + threadIdx.x) * N;
   const uint32_t first = blockIdx.y * a.rows_per_slab, end = min(first + a.rows_per_slab, a.rows);
-  float sum = 0;
+  float sum[N] = {};
   if (column < a.columns) {
     const T *in = static_cast<const T *>(a.in) + column;
-#pragma unroll 4
-    for (uint32_t row = first + threadIdx.y; row < end; row += SUM_LANES) {
-      sum += to_float(in[uint64_t(row) * a.stride]);
+#pragma unroll 8
+    for (uint32_t row = first + threadIdx.y; row < end; row += CUDA_SUM_LANES) {
+      float element[N];
+      load(element, in + uint64_t(row) * a.stride);
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+        sum[i] += element[i];
+      }
     }
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    sums[threadIdx.y][threadIdx.x * N + i] = sum[i];
+  }
   __syncthreads();
-  if (threadIdx.y != 0 || column >= a.columns) return;
-  float *out = a.out + uint64_t(blockIdx.y) * a.columns + column;
+  const uint32_t mine = threadIdx.y * CUDA_COLUMNS + threadIdx.x;
+  const uint32_t at = blockIdx.x * CUDA_COLUMNS * N + mine;
+  if (mine >= CUDA_COLUMNS * N || at >= a.columns) return;
+  float *out = a.out + uint64_t(blockIdx.y) * a.columns + at;
   float total = a.accumulate ? *out : 0;
-  for (uint32_t i = 0; i < SUM_LANES; i++) {
-    total += sums[i][threadIdx.x];
+  for (uint32_t i = 0; i < CUDA_SUM_LANES; i++) {
+    total += sums[i][mine];
   }
   *out = total;
+}
+
+template <typename T> __device__ void column_sums(const cuda_column_sums &a) {
+  if (a.wide) {
+    sum_columns<T, wide<T>>(a);
+  } else {
+    sum_columns<T, 1>(a);
+  }
 }
 
 TYPED_KERNELS(cuda_column_sums, column_sums)
