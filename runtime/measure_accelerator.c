@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an accelerator does, for a profile: its link and memory as measured, its arithmetic from
- * what it is. That stands in until ops of a kind have run. */
+ * what it is. That stands in where ops of a kind could not be timed. */
 #include <math.h>
 
 #include "runtime/profile.h"
@@ -34,8 +34,10 @@ mr_status mr_profile_measure_accelerator(const struct mr_settings *settings,
   }
   double clock_hz = accelerator->clock_hz > 0 ? accelerator->clock_hz : DEFAULT_CLOCK_HZ;
   double processors = fmax(accelerator->processors, 1);
-  profile->copy_bytes_per_second[0] = pinned.out_bytes_per_second;
-  profile->copy_bytes_per_second[1] = pinned.in_bytes_per_second;
+  /* Plans that copy much copy both ways at once, and a link has less for each way then. */
+  double shared = pinned.both_bytes_per_second / 2;
+  profile->copy_bytes_per_second[0] = fmin(pinned.out_bytes_per_second, shared);
+  profile->copy_bytes_per_second[1] = fmin(pinned.in_bytes_per_second, shared);
   profile->bytes_per_second = memory_rate;
   profile->flops_per_second =
       KERNEL_SHARE * processors * clock_hz * flops_per_clock(accelerator->capability);

@@ -54,8 +54,8 @@ struct mr_outlook {
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
    * below 0 where a link was busy beside it, and the bytes that NVMe moved meanwhile. */
   struct mr_lesson lessons[MR_LESSON_STEPS];
-  float *op_seconds; /* MR_LESSON_STEPS * op count */
-  float *op_bytes;   /* the same */
+  float *op_seconds;     /* MR_LESSON_STEPS * op count */
+  float *op_bytes;       /* the same */
   uint64_t lesson_count; /* since the plan took over */
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */

@@ -148,14 +148,17 @@ struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile) {
   return known ? &profile->paths[at].rates : NULL;
 }
 
-/* Times what the profile does not know of a graph's ops; on an accelerator the first steps do. */
+/* Times what the profile, which is new or not, does not know of a graph's ops. */
 static mr_status get_ops(const struct mr_settings *settings, const struct mr_graph *graph,
-                         struct mr_profile *profile, bool *changed) {
-  if (graph == NULL || settings->device->streams != NULL) {
+                         bool is_new, struct mr_profile *profile, bool *changed) {
+  if (graph == NULL) {
     return MR_OK;
   }
   bool learned = false;
   mr_status status = mr_rehearse_unknown(graph, settings, profile, &learned);
+  if (status == MR_OK && is_new && settings->device->streams != NULL) {
+    status = mr_rehearse_host(graph, settings, &profile->host_bytes_per_second);
+  }
   *changed = *changed || learned;
   return status;
 }
@@ -175,7 +178,8 @@ mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_gra
     bool lacks_host = settings->device->streams != NULL && !(profile->host_bytes_per_second > 0);
     status = status == MR_OK && lacks_host ? MR_INVALID : status;
   }
-  if (status == MR_INVALID) {
+  bool is_new = status == MR_INVALID;
+  if (is_new) {
     *profile = (struct mr_profile){0};
     memcpy(profile->machine, machine, sizeof machine);
     status = settings->device->streams != NULL ? mr_profile_measure_accelerator(settings, profile)
@@ -186,7 +190,7 @@ mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_gra
     status = get_paths(settings, profile, &changed, nvme_out);
   }
   if (status == MR_OK) {
-    status = get_ops(settings, graph, profile, &changed);
+    status = get_ops(settings, graph, is_new, profile, &changed);
   }
   if (status != MR_OK) {
     free(profile);

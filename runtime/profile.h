@@ -4,9 +4,9 @@
  * to one machine (processor, cores, threads of the run); a file of another machine, or one that is
  * not what it says, is measured again and replaced. NVMe rates are kept for each set of devices.
  *
- * An op's seconds come from ops of its kind and of like size that were run before, in a step or, on
- * the processor, by themselves before the first plan (rehearse.c); else from what the machine does
- * with memory and arithmetic alone.
+ * An op's seconds come from ops of its kind and of like size that were run before, in a step or by
+ * themselves before the first plan (rehearse.c); else from what the machine does with memory and
+ * arithmetic alone.
  *
  * What links take from the ops beside them: a copy runs on a processor of its own for as long as it
  * takes, so ops have a pace beside copies; what NVMe takes goes by the byte, since the drive moves

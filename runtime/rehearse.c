@@ -9,9 +9,14 @@
  * memory than the largest op, so a job that fits its budget does so while it is rehearsed; where
  * the device has not even that free, nothing is.
  *
- * On the processor because the first forecast is to be right: what drills of arithmetic and memory
- * say of an op that was never run was half as long again as the step. Ops of whose kind and size
- * the profile knows nothing are timed, as far as they fit the budget and a limit of time.
+ * On either because the first forecast is to be right: what drills of arithmetic and memory say of
+ * an op that was never run was half as long again as the step on a processor, and an eighth of it
+ * on an H200. Ops of whose kind and size the profile knows nothing are timed, as far as they fit
+ * the budget and a limit of time.
+ *
+ * On the host beside an accelerator because updates get through memory at no rate that a drill of
+ * memory shows: of ops that plans may have there one of the largest is timed, each time on memory
+ * that was not touched lately.
  *
  * Ops are alike where callback, kind, flags, costs and sizes of operands are: then they ask
  * libraries for the same work.
@@ -28,7 +33,8 @@
  * runs counts. */
 #define TIMED_RUNS 5u
 #define OP_SECONDS 0.1
-/* Larger ops go by smaller ones of their kind: zeros for them take longer than the ops. */
+/* On the processor larger ops go by smaller ones of their kind: zeros for them take longer than the
+ * ops. */
 #define MOST_TIMED_BYTES (512ull << 20)
 /* More that differ are not looked for: there is no time to run them. */
 #define MOST_TIMED_OPS 256u
@@ -41,7 +47,8 @@ struct rehearsal {
   struct mr_team *team;
   mr_op_id *ops; /* one of each */
   uint32_t op_count;
-  uint64_t bytes; /* of the largest */
+  uint64_t bytes;  /* of the largest */
+  uint64_t offset; /* of what ops work on, in the range */
 };
 
 static bool same_sizes(const struct mr_graph *graph, const mr_tensor_id *a, const mr_tensor_id *b,
@@ -87,8 +94,8 @@ static void choose(struct rehearsal *rehearsal, mr_op_id op) {
 }
 
 static mr_status init(struct rehearsal *rehearsal, const struct mr_graph *graph,
-                      const struct mr_settings *settings) {
-  *rehearsal = (struct rehearsal){.graph = graph, .device_ops = settings->device};
+                      const struct mr_device_ops *device_ops) {
+  *rehearsal = (struct rehearsal){.graph = graph, .device_ops = device_ops};
   rehearsal->ops = mr_allocate(graph->op_count, sizeof *rehearsal->ops);
   return rehearsal->ops == NULL ? MR_NO_MEMORY : MR_OK;
 }
@@ -158,7 +165,7 @@ static mr_status call_op(const struct rehearsal *rehearsal, mr_op_id id) {
   const struct mr_device_ops *device_ops = rehearsal->device_ops;
   void *inputs[MR_MAX_OPERANDS];
   void *outputs[MR_MAX_OPERANDS];
-  char *base = device_ops->range_address(rehearsal->device, 0);
+  char *base = (char *)device_ops->range_address(rehearsal->device, 0) + rehearsal->offset;
   for (uint32_t i = 0; i < op->input_count; i++) {
     inputs[i] = place(rehearsal->graph, op, base, op->inputs[i]);
   }
@@ -179,13 +186,15 @@ static mr_status call_op(const struct rehearsal *rehearsal, mr_op_id id) {
   return op->run[device_ops->backend](&call);
 }
 
-static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id) {
+/* The op on the stream, what it works on filled with zeros before where asked; `seconds_out` counts
+ * that too. */
+static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id, bool clear,
+                               double *seconds_out) {
   const struct mr_stream_ops *streams = rehearsal->device_ops->streams;
   const struct mr_work work = {"op", rehearsal->graph->ops[id].name, op_bytes(rehearsal, id)};
   void *base = rehearsal->device_ops->range_address(rehearsal->device, 0);
-  double seconds = 0;
   mr_status status = streams->begin(rehearsal->stream, 0, &work);
-  if (status == MR_OK) {
+  if (status == MR_OK && clear) {
     status = streams->clear(rehearsal->stream, base, work.bytes);
   }
   if (status == MR_OK) {
@@ -194,14 +203,15 @@ static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id) {
   if (status == MR_OK) {
     status = streams->end(rehearsal->stream);
   }
-  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, &seconds) : status;
+  return status == MR_OK ? streams->wait_in_time(rehearsal->stream, 0, seconds_out) : status;
 }
 
 static mr_status rehearse(struct rehearsal *rehearsal, uint64_t page_bytes,
                           double timeout_seconds) {
   mr_status status = take_device(rehearsal, page_bytes, timeout_seconds);
   for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
-    status = run_on_stream(rehearsal, rehearsal->ops[i]);
+    double seconds = 0;
+    status = run_on_stream(rehearsal, rehearsal->ops[i], true, &seconds);
   }
   return status;
 }
@@ -211,7 +221,7 @@ mr_status mr_rehearse(const struct mr_graph *graph, const struct mr_settings *se
   struct mr_device_caps caps;
   struct mr_size_text text[2];
   settings->device->query(&caps);
-  mr_status status = init(&rehearsal, graph, settings);
+  mr_status status = init(&rehearsal, graph, settings->device);
   for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
     if (graph->ops[k].run[settings->device->backend] != NULL) {
       choose(&rehearsal, k);
@@ -240,20 +250,37 @@ static void insert(double *sorted, uint32_t count, double value) {
   sorted[count] = value;
 }
 
+/* Runs the op on zeros, to warm up. */
+static mr_status warm_up(const struct rehearsal *rehearsal, mr_op_id id) {
+  double seconds = 0;
+  if (rehearsal->stream != NULL) {
+    return run_on_stream(rehearsal, id, true, &seconds);
+  }
+  memset(rehearsal->device_ops->range_address(rehearsal->device, 0), 0, op_bytes(rehearsal, id));
+  return call_op(rehearsal, id);
+}
+
+static mr_status run_once(const struct rehearsal *rehearsal, mr_op_id id, double *seconds_out) {
+  if (rehearsal->stream != NULL) {
+    return run_on_stream(rehearsal, id, false, seconds_out);
+  }
+  double start = mr_clock_seconds();
+  mr_status status = call_op(rehearsal, id);
+  *seconds_out = mr_clock_seconds() - start;
+  return status;
+}
+
 static mr_status time_op(const struct rehearsal *rehearsal, mr_op_id id, double *seconds_out) {
   double seconds[TIMED_RUNS] = {0};
-  double total_seconds = 0;
   uint32_t count = 0;
-  memset(rehearsal->device_ops->range_address(rehearsal->device, 0), 0, op_bytes(rehearsal, id));
-  mr_status status = call_op(rehearsal, id);
-  while (status == MR_OK && count < TIMED_RUNS && total_seconds < OP_SECONDS) {
-    double start = mr_clock_seconds();
-    status = call_op(rehearsal, id);
-    double now = mr_clock_seconds() - start;
+  mr_status status = warm_up(rehearsal, id);
+  double start = mr_clock_seconds();
+  while (status == MR_OK && count < TIMED_RUNS && mr_clock_seconds() - start < OP_SECONDS) {
+    double now = 0;
+    status = run_once(rehearsal, id, &now);
     insert(seconds, count++, now);
-    total_seconds += now;
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && count > 0) {
     *seconds_out = seconds[(count - 1) / 2];
   }
   return status;
@@ -266,9 +293,13 @@ static double expected_seconds(const struct rehearsal *rehearsal, const struct m
 }
 
 /* Fills in the seconds of each op that is chosen while there is time; 0: of the others. */
-static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *profile,
-                          double *seconds) {
-  mr_status status = take_device(rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);
+static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_settings *settings,
+                          const struct mr_profile *profile, double *seconds) {
+  struct mr_device_caps caps;
+  settings->device->query(&caps);
+  bool apart = settings->device->streams != NULL;
+  mr_status status = take_device(rehearsal, apart ? caps.map_bytes : MR_DEVICE_HUGE_PAGE_BYTES,
+                                 apart ? mr_settings_watch_seconds(settings) : 0);
   double start = mr_clock_seconds();
   for (uint32_t i = 0; i < rehearsal->op_count && status == MR_OK; i++) {
     mr_op_id id = rehearsal->ops[i];
@@ -284,17 +315,18 @@ static mr_status time_ops(struct rehearsal *rehearsal, const struct mr_profile *
 static bool wants_timing(const struct rehearsal *rehearsal, const struct mr_settings *settings,
                          const struct mr_profile *profile, mr_op_id id) {
   const struct mr_op *op = &rehearsal->graph->ops[id];
+  bool apart = settings->device->streams != NULL;
   uint64_t bytes = op_bytes(rehearsal, id);
+  uint64_t most_bytes = apart ? settings->accelerator.free_bytes : MOST_TIMED_BYTES;
   return op->run[settings->device->backend] != NULL && !mr_profile_knows(profile, op) &&
-         bytes > 0 && bytes <= MOST_TIMED_BYTES &&
-         bytes <= settings->budget_bytes[MR_TIER_DEVICE] &&
+         bytes > 0 && bytes <= most_bytes && bytes <= settings->budget_bytes[MR_TIER_DEVICE] &&
          expected_seconds(rehearsal, profile, id) < TIMING_SECONDS;
 }
 
 mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_settings *settings,
                               struct mr_profile *profile, bool *learned_out) {
   struct rehearsal rehearsal;
-  mr_status status = init(&rehearsal, graph, settings);
+  mr_status status = init(&rehearsal, graph, settings->device);
   *learned_out = false;
   for (mr_op_id k = 0; status == MR_OK && k < graph->op_count; k++) {
     if (rehearsal.op_count < MOST_TIMED_OPS && wants_timing(&rehearsal, settings, profile, k)) {
@@ -304,10 +336,13 @@ mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_sett
   double *seconds = NULL;
   if (status == MR_OK && rehearsal.op_count > 0) {
     seconds = mr_allocate(graph->op_count, sizeof *seconds);
-    status = seconds == NULL ? MR_NO_MEMORY : mr_team_create(settings->threads, &rehearsal.team);
+    status = seconds == NULL ? MR_NO_MEMORY : MR_OK;
+  }
+  if (status == MR_OK && rehearsal.op_count > 0 && settings->device->streams == NULL) {
+    status = mr_team_create(settings->threads, &rehearsal.team);
   }
   if (status == MR_OK && rehearsal.op_count > 0) {
-    status = time_ops(&rehearsal, profile, seconds);
+    status = time_ops(&rehearsal, settings, profile, seconds);
   }
   if (status == MR_OK && rehearsal.op_count > 0) {
     for (mr_op_id k = 0; k < graph->op_count; k++) {
@@ -320,6 +355,65 @@ mr_status mr_rehearse_unknown(const struct mr_graph *graph, const struct mr_sett
            rehearsal.op_count, graph->op_count);
   }
   free(seconds);
+  fini(&rehearsal);
+  return status;
+}
+
+static bool runs_on_host(const struct mr_op *op) {
+  return (op->flags & MR_OP_HOST_CAPABLE) != 0 && op->run[MR_BACKEND_CPU] != NULL &&
+         op->memory_bytes > 0;
+}
+
+/* Runs the op on one part of memory after the other; the median counts. */
+static mr_status time_on_host(struct rehearsal *rehearsal, mr_op_id id, uint32_t parts,
+                              double *seconds_out) {
+  double seconds[TIMED_RUNS] = {0};
+  uint64_t part_bytes = rehearsal->bytes / parts;
+  uint32_t count = 0;
+  memset(rehearsal->device_ops->range_address(rehearsal->device, 0), 0, rehearsal->bytes);
+  mr_status status = call_op(rehearsal, id);
+  while (status == MR_OK && count < TIMED_RUNS) {
+    double now = 0;
+    rehearsal->offset = (count + 1) % parts * part_bytes;
+    status = run_once(rehearsal, id, &now);
+    insert(seconds, count++, now);
+  }
+  *seconds_out = seconds[TIMED_RUNS / 2];
+  return status;
+}
+
+mr_status mr_rehearse_host(const struct mr_graph *graph, const struct mr_settings *settings,
+                           double *bytes_per_second_out) {
+  mr_op_id largest = graph->op_count;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    const struct mr_op *op = &graph->ops[k];
+    if (runs_on_host(op) &&
+        (largest == graph->op_count || op->memory_bytes > graph->ops[largest].memory_bytes)) {
+      largest = k;
+    }
+  }
+  if (largest == graph->op_count) {
+    return MR_OK;
+  }
+  struct rehearsal rehearsal;
+  mr_status status = init(&rehearsal, graph, &mr_device_cpu);
+  uint64_t bytes = mr_round_up(op_bytes(&rehearsal, largest), OPERAND_ALIGNMENT);
+  uint64_t room = mr_min_u64(settings->budget_bytes[MR_TIER_HOST], MOST_TIMED_BYTES);
+  uint32_t parts = (uint32_t)mr_min_u64(room / bytes, TIMED_RUNS + 1);
+  double seconds = 0;
+  rehearsal.bytes = parts * bytes;
+  if (status == MR_OK && parts > 0) {
+    status = mr_team_create(settings->threads, &rehearsal.team);
+  }
+  if (status == MR_OK && parts > 0) {
+    status = take_device(&rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);
+  }
+  if (status == MR_OK && parts > 0) {
+    status = time_on_host(&rehearsal, largest, parts, &seconds);
+  }
+  if (status == MR_OK && seconds > 0) {
+    *bytes_per_second_out = (double)graph->ops[largest].memory_bytes / seconds;
+  }
   fini(&rehearsal);
   return status;
 }

@@ -148,11 +148,17 @@ uint64_t mr_budget_available_bytes(void);
  * of ops. */
 MR_CHECK_RESULT mr_status mr_rehearse(const struct mr_graph *graph,
                                       const struct mr_settings *settings);
-/* Teaches the profile what ops take of which it knows nothing, on a device without streams.
- * *learned_out: there were such. Statuses of the device and of ops. */
+/* Teaches the profile what ops take of which it knows nothing. *learned_out: there were such.
+ * Statuses of the device and of ops. */
 MR_CHECK_RESULT mr_status mr_rehearse_unknown(const struct mr_graph *graph,
                                               const struct mr_settings *settings,
                                               struct mr_profile *profile, bool *learned_out);
+
+/* What an op of the graph that plans may have on the host beside an accelerator gets through of
+ * memory; unchanged where there is none, or no room. MR_NO_MEMORY; what the op gives. */
+MR_CHECK_RESULT mr_status mr_rehearse_host(const struct mr_graph *graph,
+                                           const struct mr_settings *settings,
+                                           double *bytes_per_second_out);
 
 /* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,

@@ -23,6 +23,7 @@
 #define LATE_NS     3000000u
 #define MAX_WAITS   64u
 #define MAX_TENSORS 64u
+#define SLOW        1e8 /* bytes or operations a second */
 
 static const struct world_shape shape = {3, 270 * 1000 + 7};
 static const struct cuda_job_tiers tiers = {.host_bytes = 256 * MR_MIB, .host_updates = true};
@@ -35,9 +36,11 @@ static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_s
   struct mr_profile profile = *plan->profile;
   assert_true(profile.host_bytes_per_second > 0);
   profile.host_bytes_per_second = host_bytes_per_second;
-  profile.bytes_per_second = 1e8;
+  profile.bytes_per_second = SLOW;
   profile.copy_bytes_per_second[0] = profile.copy_bytes_per_second[1] = 1e10;
-  profile.rate_count = 0;
+  for (uint32_t i = 0; i < profile.rate_count; i++) {
+    profile.rates[i].seconds_per_unit = 1 / SLOW;
+  }
   mr_profile_save(job->options.profile_path, &profile);
   mr_plan_destroy(plan);
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
