@@ -306,7 +306,8 @@ static uint64_t parameter_count(const struct model *m) {
 }
 
 static uint64_t scratch_bytes(const struct model *m, uint32_t threads) {
-  uint64_t rows = m->batch * m->seq, block_rows = vocabulary_block_rows(m->vocab, rows);
+  uint64_t rows = m->batch * m->seq,
+           block_rows = vocabulary_block_rows(m->vocab, rows, sizeof(float));
   uint64_t words = vocabulary_slice_words(m->vocab, m->width);
   uint64_t rest = m->vocab - (slice_count(m) - 1) * words;
   uint64_t most = kernel_head_loss_scratch_bytes(block_rows);
@@ -324,7 +325,7 @@ struct data compute_data(const struct model *model, uint32_t threads, bool huge)
   struct data d = {
       .model = *model, .rows = model->batch * model->seq, .adamw_count = parameter_count(model)};
   uint64_t width = model->width, slices = slice_count(model);
-  d.block_rows = vocabulary_block_rows(model->vocab, d.rows);
+  d.block_rows = vocabulary_block_rows(model->vocab, d.rows, sizeof(float));
   const struct {
     float **floats;
     uint64_t count;

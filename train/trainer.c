@@ -75,7 +75,8 @@ static mr_status build_step(struct trainer *trainer) {
   };
   mr_status status = model_resolve(options, &step.config, &step.batch, &step.seq);
   if (status == MR_OK) {
-    step.block_rows = vocabulary_block_rows(step.config.vocab, (uint64_t)step.batch * step.seq);
+    step.block_rows = vocabulary_block_rows(step.config.vocab, (uint64_t)step.batch * step.seq,
+                                            mr_dtype_bytes(step.dtype));
   }
   if (status == MR_OK) {
     status = open_kernels(trainer);

@@ -42,7 +42,7 @@
  * one of the optimizer's pieces, where VOCABULARY_MOST_SLICES allows. */
 uint64_t vocabulary_slice_words(uint64_t words, uint64_t width);
 
-/* Rows of each block but the last. */
-uint64_t vocabulary_block_rows(uint64_t words, uint64_t rows);
+/* Rows of each block but the last, of logits of so many bytes each. */
+uint64_t vocabulary_block_rows(uint64_t words, uint64_t rows, uint64_t logit_bytes);
 
 #endif

@@ -382,13 +382,14 @@ static void vocabularies_are_cut_by_shape(void **state) {
       assert_true(slice == words || left < 16 * width * sizeof(float)); /* whole pages are full */
     }
     for (uint64_t rows = 1; rows <= 1u << 24; rows = 5 * rows + 3) {
-      uint64_t block = vocabulary_block_rows(words, rows);
+      uint64_t block = vocabulary_block_rows(words, rows, sizeof(float));
       assert_true(block >= 1 && block <= rows);
       assert_true(block <= 32 || block * words * sizeof(float) <= 256ull << 20);
     }
   }
-  assert_int_equal(vocabulary_block_rows(50257, 1024), 1024);
-  assert_int_equal(vocabulary_block_rows(50257, 2048), 1024);
+  assert_int_equal(vocabulary_block_rows(50257, 1024, sizeof(float)), 1024);
+  assert_int_equal(vocabulary_block_rows(50257, 2048, sizeof(float)), 1024);
+  assert_int_equal(vocabulary_block_rows(50257, 2048, sizeof(uint16_t)), 2048);
 }
 
 /* Parts are the parameters in order, without gap or overlap, whatever the cut. */
