@@ -53,9 +53,11 @@ static void stream_destroy(struct mr_stream *stream) {
   free(stream);
 }
 
-static mr_status create_event(struct mr_cuda *cuda, uint32_t mark, mr_cu_event *event_out) {
+/* Nobody sleeps until work begins, so that its event need not interrupt a processor. */
+static mr_status create_event(struct mr_cuda *cuda, uint32_t mark, bool awaited,
+                              mr_cu_event *event_out) {
   mr_cu_event event = NULL;
-  mr_cu_result result = cuda->event_create(&event, MR_CU_EVENT_BLOCKING_SYNC);
+  mr_cu_result result = cuda->event_create(&event, awaited ? MR_CU_EVENT_BLOCKING_SYNC : 0);
   if (result != MR_CU_SUCCESS) {
     return mr_cuda_failed(cuda, result, "cuEventCreate", "mark %u of a queue", mark);
   }
@@ -76,9 +78,9 @@ static mr_status fill(struct mr_stream *stream) {
   }
   stream->handle = handle;
   for (uint32_t i = 0; status == MR_OK && i < stream->mark_count; i++) {
-    status = create_event(cuda, i, &stream->marks[i].begin);
+    status = create_event(cuda, i, false, &stream->marks[i].begin);
     if (status == MR_OK) {
-      status = create_event(cuda, i, &stream->marks[i].end);
+      status = create_event(cuda, i, true, &stream->marks[i].end);
     }
   }
   return status;
