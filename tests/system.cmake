@@ -30,6 +30,8 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     memrun_system_test(cuda cuda SLOW ARGUMENTS fake)
     memrun_system_test(shares shares SLOW ARGUMENTS fake 40 --layers 4 --heads 4 --width 256
       --vocab 512 --batch 1 --seq 4 --threads 2 --steps 1)
+    memrun_system_test(pressure_cuda pressure_cuda SLOW ARGUMENTS fake --layers 1 --heads 4
+      --width 256 --vocab 512 --positions 12288 --batch 1 --seq 4 --threads 2 --host-mem 256MiB)
     memrun_system_test(bench_gpu bench_gpu ARGUMENTS fake $<TARGET_FILE_DIR:bench_cuda_copy>
       ${PROJECT_SOURCE_DIR}/bench)
   endif()
@@ -40,6 +42,8 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     --batch 4 --seq 1024 --steps 3 --dtype bf16)
   memrun_system_test(verify_gpt2-xl shares LABEL gpu ALONE TIMEOUT 580 ARGUMENTS real
     100,50,25 --preset gpt2-xl --batch 1 --seq 512 --steps 2)
+  memrun_system_test(pressure pressure_cuda LABEL gpu ALONE ARGUMENTS real --preset gpt2 --batch 2
+    --seq 1024)
   memrun_system_test(pressure pressure SLOW)
   memrun_system_test(train train SLOW)
   memrun_system_test(problem problem ARGUMENTS $<TARGET_FILE:problem_check>

@@ -63,34 +63,55 @@ static mr_status write_file(const struct cli *cli, const char *ending, const cha
   return MR_OK;
 }
 
+/* The status whose exit status the child had; MR_IO for what no memrun gives. */
+static mr_status status_of(const struct pressure_end *end) {
+  for (mr_status status = MR_INVALID; status <= MR_UNSUPPORTED; status++) {
+    if (end->signal_number == 0 && mr_status_exit(status) == end->exit_status) {
+      return status;
+    }
+  }
+  return MR_IO;
+}
+
 /* Plans a kind under a device budget, by the rates of ops alone. */
 static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind kind,
-                           uint64_t device_bytes, struct mr_plan_summary *summary) {
-  struct mr_options run = pressure_run_options(pressure, kind, device_bytes);
+                           uint64_t device_bytes, struct pressure_plan *plan_out) {
   struct pressure_path path;
-  struct mr_plan *plan = NULL;
+  struct pressure_words words;
+  struct pressure_end end;
   pressure_profile_path(pressure, 0, &path);
-  run.profile_path = path.text;
-  run.reprofile = false;
-  mr_status status = mr_plan_create(trainer_get_graph(pressure->trainer), &run, &plan);
-  if (status == MR_OK) {
-    *summary = (struct mr_plan_summary){.size_bytes = sizeof *summary};
-    mr_plan_summarize(plan, summary);
-    mr_plan_destroy(plan);
+  mr_status status = pressure_words_plan(&words, pressure, kind, device_bytes, path.text);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = pressure_plan_run(words.list, plan_out, &end);
+  pressure_words_fini(&words);
+  if (status == MR_OK && !plan_out->made) {
+    status = status_of(&end);
+    mr_log(MR_LOG_ERROR, "bench pressure: no plan: %s",
+           end.line[0] == '\0' ? mr_status_message(status) : end.line);
   }
   return status;
 }
 
-/* The footprint, and the smallest budget of each kind, from plans that have next to nothing. */
+/* The smallest budget by a plan that has next to nothing. */
+static uint64_t smallest_of(const struct pressure_plan *plan) {
+  uint64_t slack = plan->outside_bytes > 0 ? PRESSURE_SLACK_BYTES : 0;
+  if (plan->fits || plan->smallest_bytes > UINT64_MAX - slack) {
+    return plan->fits ? PRESSURE_LEAST_BYTES : UINT64_MAX;
+  }
+  return plan->smallest_bytes + slack;
+}
+
+/* The footprint, and the smallest budget of each kind. */
 static mr_status plan_least(struct pressure *pressure) {
-  struct mr_plan_summary summary;
+  struct pressure_plan plan;
   mr_status status = MR_OK;
   for (uint32_t kind = 0; kind < pressure->kind_count && status == MR_OK; kind++) {
-    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, &summary);
+    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, &plan);
     if (status == MR_OK) {
-      pressure->footprint_bytes = summary.footprint_bytes;
-      pressure->smallest_bytes[kind] =
-          summary.fits ? PRESSURE_LEAST_BYTES : summary.smallest_device_bytes;
+      pressure->footprint_bytes = plan.footprint_bytes;
+      pressure->smallest_bytes[kind] = smallest_of(&plan);
     }
   }
   return status;
@@ -99,16 +120,16 @@ static mr_status plan_least(struct pressure *pressure) {
 /* The bound of each budget, when a run without budgets has shown what ops take alone, and by the
  * rates of NVMe that are measured now. */
 static mr_status plan_bounds(struct pressure *pressure) {
-  struct mr_plan_summary summary;
+  struct pressure_plan plan;
   struct pressure_path path;
   pressure_profile_path(pressure, 0, &path);
   mr_status status = mr_profile_forget_nvme(path.text);
   for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
     struct pressure_row *row = &pressure->rows[i];
     if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
-      status = plan_kind(pressure, row->kind, row->device_bytes, &summary);
+      status = plan_kind(pressure, row->kind, row->device_bytes, &plan);
       if (status == MR_OK) {
-        row->bounds[row->bound_count++] = summary.bound_seconds;
+        row->bounds[row->bound_count++] = plan.bound_seconds;
       }
     }
   }
@@ -132,16 +153,6 @@ static const char *name_row(const struct pressure *pressure, const struct pressu
              pressure_kind_titles[row->kind]);
   }
   return name->text;
-}
-
-/* The status whose exit status the child had; MR_IO for what no memrun gives. */
-static mr_status status_of(const struct pressure_end *end) {
-  for (mr_status status = MR_INVALID; status <= MR_UNSUPPORTED; status++) {
-    if (end->signal_number == 0 && mr_status_exit(status) == end->exit_status) {
-      return status;
-    }
-  }
-  return MR_IO;
 }
 
 static mr_status fail_row(const struct pressure *pressure, struct pressure_row *row) {
@@ -308,11 +319,29 @@ static mr_status measure(struct pressure *pressure, const struct pressure_point 
     status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
-  if (pressure->interrupted && pressure->rows[0].bound_count == 0) {
+  if (pressure->interrupted && pressure->rows != NULL && pressure->rows[0].bound_count == 0) {
     mr_status planned = plan_bounds(pressure);
     status = planned == MR_OK ? status : planned;
   }
   return status;
+}
+
+/* What the job is. Of a CUDA device nothing is opened for that (tools/pressure.h): sizes are the
+ * same wherever ops run. */
+static mr_status describe(struct pressure *pressure) {
+  struct trainer_options options = pressure->cli->train;
+  struct trainer *trainer = NULL;
+  bool on_device = options.run.device == MR_BACKEND_CUDA;
+  if (on_device) {
+    options.run.device = MR_BACKEND_CPU;
+    options.reference = true;
+  }
+  mr_status status = trainer_prepare(&options, &trainer);
+  if (status == MR_OK) {
+    pressure->info = *trainer_get_info(trainer);
+    pressure->info.gemm = on_device ? "cuBLASLt" : pressure->info.gemm;
+  }
+  return trainer_destroy(trainer, status);
 }
 
 static mr_status sweep(struct pressure *pressure, const struct pressure_point *points,
@@ -320,15 +349,12 @@ static mr_status sweep(struct pressure *pressure, const struct pressure_point *p
   mr_status worst = MR_OK;
   mr_status status = pressure_profiles_init(pressure);
   if (status == MR_OK) {
-    status = trainer_prepare(&pressure->cli->train, &pressure->trainer);
-  }
-  if (status == MR_OK) {
-    pressure->info = *trainer_get_info(pressure->trainer);
+    status = describe(pressure);
   }
   if (status == MR_OK) {
     status = measure(pressure, points, point_count, output, &worst);
   }
-  if (status == MR_OK || status == MR_INTERRUPTED) {
+  if (status == MR_OK || (status == MR_INTERRUPTED && pressure->rows != NULL)) {
     mr_status told = tell(pressure, output);
     status = told != MR_OK ? told : status != MR_OK ? status : worst;
   }
@@ -373,5 +399,5 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
   status = sweep(&pressure, points, point_count, output);
   pressure_profiles_fini(&pressure);
   pressure_rows_fini(&pressure);
-  return trainer_destroy(pressure.trainer, status);
+  return status;
 }

@@ -6,8 +6,11 @@
  * with a part of the planner left out. A *row* is a kind under a budget. A *turn* is one run of a
  * row, in a process of its own: `memrun train --json` with the options of the command line, so that
  * anybody can repeat it, only one job is in memory at a time, and one that dies takes nothing with
- * it. Each *round* gives every row that fits a turn, forwards and backwards in turns, so that
- * whatever else the machine does falls on all; a row is told by its medians over the rounds.
+ * it. Plans too are made by children, `memrun plan --json`: what this process had of a CUDA device,
+ * its context and libraries, would be in use there beside a turn's own and count against its
+ * budget. So it never opens the device. Each *round* gives every row that fits a turn, forwards and
+ * backwards in turns, so that whatever else the machine does falls on all; a row is told by its
+ * medians over the rounds.
  *
  * The first row is the job with all the memory that it wants; the others' speeds are shares of its
  * speed, and what its ops took alone makes the bounds: in each round anew, since a machine changes
@@ -29,6 +32,9 @@
 #define PRESSURE_MAX_BUDGETS 32u
 #define PRESSURE_LEAST_BYTES 65536ull /* as --device-mem */
 #define PRESSURE_WARM_STEPS  1u       /* of a turn: the first one maps pages and warms caches */
+/* That a smallest budget has to spare where others than the job have a part of the device: drivers
+ * and libraries take a little more or less of it in each process. */
+#define PRESSURE_SLACK_BYTES (16ull << 20)
 
 enum pressure_kind {
   PRESSURE_MEMRUN,
@@ -81,6 +87,24 @@ MR_CHECK_RESULT mr_status pressure_turn_run(char *const *words, const volatile i
                                             struct pressure_turn *turn_out,
                                             struct pressure_end *end_out);
 
+/* What a plan tells of a budget. */
+struct pressure_plan {
+  bool made; /* false: nothing else is known */
+  bool fits;
+  uint64_t footprint_bytes;
+  uint64_t smallest_bytes; /* the smallest device budget that would do */
+  uint64_t outside_bytes;  /* of it, what the context, libraries and others have on the device */
+  double bound_seconds;
+};
+
+/*
+ * Runs memrun plan with `words`. A child that made no plan is no error: *end_out says how it ended.
+ * What is asked is wanted also where this process has been told to end: a child that a terminal
+ * told the same is followed by another. MR_IO and MR_NO_MEMORY as above.
+ */
+MR_CHECK_RESULT mr_status pressure_plan_run(char *const *words, struct pressure_plan *plan_out,
+                                            struct pressure_end *end_out);
+
 enum pressure_state {
   PRESSURE_WAITING,
   PRESSURE_MEASURED,
@@ -92,7 +116,7 @@ struct pressure_row {
   enum pressure_kind kind;
   uint64_t device_bytes; /* UINT64_MAX: whatever the job wants */
   enum pressure_state state;
-  uint64_t smallest_bytes; /* the smallest budget of the kind that would do */
+  uint64_t smallest_bytes; /* the smallest budget of the kind that will do */
   uint32_t turns;          /* that ended well */
   double others_share;     /* of the processors, the most that others took during a turn */
   double *seconds;         /* of each turn */
@@ -121,11 +145,10 @@ struct pressure_path {
 
 struct pressure {
   struct cli *cli;
-  struct trainer *trainer; /* prepared, not run */
   struct trainer_info info;
   char profiles[PRESSURE_FOLDER_BYTES]; /* a folder; "": none yet */
   uint64_t footprint_bytes;
-  uint64_t smallest_bytes[PRESSURE_KIND_COUNT];
+  uint64_t smallest_bytes[PRESSURE_KIND_COUNT]; /* PRESSURE_SLACK_BYTES counted in */
   struct pressure_row *rows; /* the first: no budget; then each budget with its kinds */
   uint32_t row_count;
   uint32_t kind_count; /* 1, or all of them: rows of a budget */
@@ -163,6 +186,11 @@ struct pressure_words {
 MR_CHECK_RESULT mr_status pressure_words_init(struct pressure_words *words,
                                               const struct pressure *pressure,
                                               const struct pressure_row *row, const char *profile);
+/* The command line that plans a kind under a device budget. */
+MR_CHECK_RESULT mr_status pressure_words_plan(struct pressure_words *words,
+                                              const struct pressure *pressure,
+                                              enum pressure_kind kind, uint64_t device_bytes,
+                                              const char *profile);
 void pressure_words_fini(struct pressure_words *words);
 
 /* Makes the rows of the points, the largest budget first; budgets that leave the job what it wants

@@ -103,7 +103,8 @@ static mr_status add_choice(struct pressure_words *words, const char *name, int 
   return add_option(words, option, option->choices[choice]);
 }
 
-/* The command line's own options, as far as train takes them and the row does not set them. */
+/* The command line's own options, as far as train takes them and the row does not set them; plan
+ * takes them all. */
 static mr_status add_taken(struct pressure_words *words, const struct cli *cli) {
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < cli->taken_count && status == MR_OK; i++) {
@@ -121,12 +122,13 @@ static mr_status add_budget(struct pressure_words *words, const char *name, uint
   return bytes == MR_BUDGET_AUTO ? MR_OK : add_word(words, name, text);
 }
 
-static mr_status add_all(struct pressure_words *words, const struct pressure *pressure,
-                         const struct mr_options *run, const char *profile) {
+static mr_status add_all(struct pressure_words *words, const char *command,
+                         const struct pressure *pressure, const struct mr_options *run,
+                         const char *profile) {
   char steps[24];
   snprintf(steps, sizeof steps, "%u", PRESSURE_WARM_STEPS + pressure->steps);
   mr_status status = add_word(words, "memrun", "");
-  status = status != MR_OK ? status : add_word(words, "train", "");
+  status = status != MR_OK ? status : add_word(words, command, "");
   status = status != MR_OK ? status : add_taken(words, pressure->cli);
   status = status != MR_OK ? status : add_choice(words, "offload", (int)run->offload);
   status = status != MR_OK ? status : add_choice(words, "recompute", (int)run->recompute);
@@ -142,15 +144,27 @@ static mr_status add_all(struct pressure_words *words, const struct pressure *pr
   return status != MR_OK ? status : add_word(words, "--json", "");
 }
 
-mr_status pressure_words_init(struct pressure_words *words, const struct pressure *pressure,
-                              const struct pressure_row *row, const char *profile) {
-  struct mr_options run = pressure_run_options(pressure, row->kind, row->device_bytes);
+static mr_status words_init(struct pressure_words *words, const char *command,
+                            const struct pressure *pressure, const struct mr_options *run,
+                            const char *profile) {
   *words = (struct pressure_words){.list = NULL};
-  mr_status status = add_all(words, pressure, &run, profile);
+  mr_status status = add_all(words, command, pressure, run, profile);
   if (status != MR_OK) {
     pressure_words_fini(words);
   }
   return status;
+}
+
+mr_status pressure_words_init(struct pressure_words *words, const struct pressure *pressure,
+                              const struct pressure_row *row, const char *profile) {
+  struct mr_options run = pressure_run_options(pressure, row->kind, row->device_bytes);
+  return words_init(words, "train", pressure, &run, profile);
+}
+
+mr_status pressure_words_plan(struct pressure_words *words, const struct pressure *pressure,
+                              enum pressure_kind kind, uint64_t device_bytes, const char *profile) {
+  struct mr_options run = pressure_run_options(pressure, kind, device_bytes);
+  return words_init(words, "plan", pressure, &run, profile);
 }
 
 void pressure_words_fini(struct pressure_words *words) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One run of bench pressure in a process of its own. Its results come through a pipe and are read
- * line by line as they are written: the time between two steps is the time between their lines. Its
- * standard error goes into a file without a name, of which the last line says what went wrong.
+ * One run or plan of bench pressure in a process of its own. Its results come through a pipe and
+ * are read line by line as they are written: the time between two steps is the time between their
+ * lines. Its standard error goes into a file without a name, of which the last line says what went
+ * wrong.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 #include "base/json.h"
 #include "tools/job.h"
 #include "tools/pressure.h"
+#include "tools/signals.h"
 
 #define PROGRAM    "/proc/self/exe"
 #define POLL_MS    200
@@ -37,6 +39,7 @@ struct child {
 
 struct reader {
   struct pressure_turn turn;
+  struct pressure_plan plan;
   uint32_t steps;
   double seconds; /* of the steps after those that warm up */
   bool done;
@@ -171,6 +174,17 @@ static void read_done(struct reader *reader, const json_t *done) {
   reader->done = true;
 }
 
+static void read_plan(struct reader *reader, const json_t *plan) {
+  reader->plan = (struct pressure_plan){
+      .made = true,
+      .fits = json_is_true(json_object_get(plan, "fits")),
+      .footprint_bytes = bytes_at(plan, "footprint_bytes"),
+      .smallest_bytes = bytes_at(plan, "smallest_device_bytes"),
+      .outside_bytes = bytes_at(plan, "outside_bytes"),
+      .bound_seconds = seconds_at(plan, "bound_seconds"),
+  };
+}
+
 static mr_status read_line(struct reader *reader, const char *line, size_t length) {
   json_t *object = NULL;
   json_error_t error;
@@ -184,6 +198,8 @@ static mr_status read_line(struct reader *reader, const char *line, size_t lengt
     read_step(reader, object);
   } else if (event != NULL && strcmp(event, "done") == 0) {
     read_done(reader, object);
+  } else if (event != NULL && strcmp(event, "plan") == 0) {
+    read_plan(reader, object);
   } else if (event == NULL) {
     mr_log(MR_LOG_ERROR, "bench pressure: a child wrote what is no event: %.*s",
            length < 100 ? (int)length : 100, line);
@@ -234,21 +250,43 @@ static mr_status receive(struct child *child, struct reader *reader, const volat
   return read_lines(child, reader);
 }
 
-mr_status pressure_turn_run(char *const *words, const volatile int *stop,
-                            struct pressure_turn *turn_out, struct pressure_end *end_out) {
+/* From the child's start to its end. */
+static mr_status run_child(char *const *words, const volatile int *stop, struct reader *reader,
+                           struct pressure_end *end_out) {
   struct child child;
-  struct reader reader = {.done = false};
   mr_status status = child_start(&child, words);
   if (status != MR_OK) {
     return status;
   }
   for (bool more = true; more && status == MR_OK;) {
-    status = receive(&child, &reader, stop, &more);
+    status = receive(&child, reader, stop, &more);
   }
   if (status != MR_OK) {
     kill(child.process, SIGKILL);
   }
   child_end(&child, end_out);
+  return status;
+}
+
+mr_status pressure_plan_run(char *const *words, struct pressure_plan *plan_out,
+                            struct pressure_end *end_out) {
+  static const volatile int never = 0;
+  struct reader reader = {.done = false};
+  mr_status status = run_child(words, &never, &reader, end_out);
+  if (status == MR_OK && !reader.plan.made && *signals_stop_word() != 0) {
+    /* A terminal tells all its processes to end; this child comes after that. */
+    status = run_child(words, &never, &reader, end_out);
+  }
+  if (status == MR_OK) {
+    *plan_out = reader.plan;
+  }
+  return status;
+}
+
+mr_status pressure_turn_run(char *const *words, const volatile int *stop,
+                            struct pressure_turn *turn_out, struct pressure_end *end_out) {
+  struct reader reader = {.done = false};
+  mr_status status = run_child(words, stop, &reader, end_out);
   if (status != MR_OK) {
     return status;
   }
