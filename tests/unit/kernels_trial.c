@@ -248,6 +248,13 @@ static void run_layernorm_backward(struct trial *t) {
   allow_for_the_sums(t);
 }
 
+/* Sums of a product and what was `added` to it, or not, are in the buffer. */
+static void allow_for_the_product(const struct trial *t, struct trial_buffer *sums, bool is_sum,
+                                  double added) {
+  bool rounded = is_sum && t->dtype == MR_BF16;
+  sums->product_slack = rounded ? 0x1p-8 * (largest_of(sums) + added) : 0;
+}
+
 static void run_linear(struct trial *t) {
   uint64_t rows = size(t, most(t)), in = size(t, most(t)), out = size(t, 2 * most(t));
   struct kernel_linear op = {.rows = rows, .in = in, .out = out, .dtype = t->dtype};
@@ -263,7 +270,7 @@ static void run_linear(struct trial *t) {
   op.activated = coin(t) ? element_output(t, rows * out, "activated") : NULL;
   uint64_t bytes = kernel_linear_scratch_bytes(rows, out, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->linear(t->team, &op, scratch(t, bytes)), MR_OK);
-  y->product_slack = kind == 0 || t->dtype != MR_BF16 ? 0 : 0x1p-8 * (largest_of(y) + added);
+  allow_for_the_product(t, y, kind != 0, added);
 }
 
 static void run_linear_backward(struct trial *t) {
@@ -276,11 +283,14 @@ static void run_linear_backward(struct trial *t) {
   op.preactivation = coin(t) ? elements(t, rows * in, 2) : NULL;
   op.accumulate_dx = op.preactivation == NULL && coin(t);
   op.dx = element_output(t, rows * in, "dx");
+  struct trial_buffer *dx = &t->buffers[t->buffer_count - 1];
+  double added = largest_of(dx);
   op.dw = output(t, in * out, "dw");
   op.dbias = coin(t) ? output(t, out, "dbias") : NULL;
   uint64_t bytes =
       kernel_linear_backward_scratch_bytes(rows, in, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->linear_backward(t->team, &op, scratch(t, bytes)), MR_OK);
+  allow_for_the_product(t, dx, op.accumulate_dx, added);
 }
 
 static void run_gelu(struct trial *t) {
