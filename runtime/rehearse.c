@@ -403,7 +403,7 @@ mr_status mr_rehearse_host(const struct mr_graph *graph, const struct mr_setting
   double seconds = 0;
   rehearsal.bytes = parts * bytes;
   if (status == MR_OK && parts > 0) {
-    status = mr_team_create(settings->threads, &rehearsal.team);
+    status = mr_team_create(mr_settings_team_threads(settings), &rehearsal.team);
   }
   if (status == MR_OK && parts > 0) {
     status = take_device(&rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);

@@ -41,7 +41,7 @@ static mr_status start(struct mr_run *run) {
     status = open_trace(run);
   }
   if (status == MR_OK) {
-    status = mr_team_create(run->plan->settings.threads, &run->team);
+    status = mr_team_create(mr_settings_team_threads(&run->plan->settings), &run->team);
   }
   if (status == MR_OK) {
     status = mr_tiers_init(run, NULL);

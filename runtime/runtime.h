@@ -195,6 +195,10 @@ struct mr_plan {
 /* How long a wait may see nothing move, and work on a device with streams may take. */
 double mr_settings_watch_seconds(const struct mr_settings *settings);
 
+/* Of the team of a run: beside an accelerator not all, so that the threads that launch work there
+ * and see it end need not wait for a processor. */
+uint32_t mr_settings_team_threads(const struct mr_settings *settings);
+
 /* The budgets as users know them: the device's with what others have of it. */
 void mr_settings_tell_budgets(const struct mr_settings *settings,
                               uint64_t bytes_out[MR_TIER_COUNT]);

@@ -238,6 +238,17 @@ mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options
   return status;
 }
 
+/* Compute, and a copy link either way; less where that is much of the machine. */
+#define LAUNCHING_THREADS 3u
+
+uint32_t mr_settings_team_threads(const struct mr_settings *settings) {
+  uint32_t spared = 0;
+  if (settings->device->streams != NULL) {
+    spared = (uint32_t)mr_min_u64(LAUNCHING_THREADS, settings->threads / 4);
+  }
+  return settings->threads - spared;
+}
+
 double mr_settings_watch_seconds(const struct mr_settings *settings) {
   return settings->io_timeout_seconds * WATCH_FACTOR + WATCH_EXTRA_SECONDS;
 }
