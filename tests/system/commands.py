@@ -223,7 +223,7 @@ host_to_device = 1 GB/s
                                                       "host_memory_bandwidth = 60 GB/s"))
         kept = harness.scratch / "both.plan"
         job = ["plan", "--json", "--profile", path, "--preset", "gpt2", "--batch", "16", "--seq",
-               "1024", "--dtype", "bf16", "--offload", "host", "--device-mem", "1536MiB"]
+               "1024", "--dtype", "bf16", "--offload", "host", "--device-mem", "2GiB"]
         events = []
         for extra in (["--out", kept], ["--plan", kept]):
             outcome = harness.run(*job, *extra)
