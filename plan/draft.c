@@ -266,12 +266,21 @@ static mr_status allocate(struct mr_draft *draft) {
   return status == MR_OK ? mr_books_init(&draft->host_usage, draft->op_count) : status;
 }
 
+uint64_t mr_draft_turn_pages(const struct mr_draft *draft) {
+  uint64_t pages = 0;
+  for (uint32_t i = 0; i < draft->turn_count; i++) {
+    pages += draft->turn_pages[i];
+  }
+  return pages;
+}
+
 void mr_draft_set_limits(struct mr_draft *draft) {
   const struct mr_plan_problem *problem = draft->problem;
   const uint64_t *budget = problem->budget_bytes;
   draft->limit_pages = limit_in(budget[MR_TIER_DEVICE], draft->small_bytes, draft->page_bytes);
   draft->limit_pages -= draft->limit_pages % mr_plan_pages_mapped(problem);
-  draft->host_limit_pages = limit_in(budget[MR_TIER_HOST], draft->handover_bytes,
+  uint64_t turn_bytes = mr_draft_turn_pages(draft) * mr_plan_host_page_bytes(draft->page_bytes);
+  draft->host_limit_pages = limit_in(budget[MR_TIER_HOST], draft->handover_bytes + turn_bytes,
                                      mr_plan_host_page_bytes(draft->page_bytes));
   draft->nvme_limit_units = limit_in(budget[MR_TIER_NVME], 0, problem->extent_unit_bytes);
 }
@@ -346,6 +355,8 @@ void mr_draft_fini(struct mr_draft *draft) {
   mr_guide_fini(&draft->guide);
   free(draft->on_host);
   free(draft->runs_on_host);
+  free(draft->turn_of);
+  free(draft->turn_pages);
   free(draft->pages);
   free(draft->host_pages);
   free(draft->small_offsets);
@@ -415,6 +426,15 @@ bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint3
     return false;
   }
   const struct mr_draft_gap *final = &draft->gaps[end - 1];
+  if (draft->turn_of[tensor] != MR_NO_TURN) {
+    *slot_out = (struct mr_draft_slot){
+        .first_op = draft->liveness.accesses[draft->liveness.first[tensor]].op,
+        .last_op = last_on_host(draft, tensor, draft->op_count),
+        .first_gap = first,
+        .last_gap = end - 1};
+    *cursor = end;
+    return true;
+  }
   if (draft->on_host[tensor] || (final->wrap && final->decision == MR_DECISION_HOST)) {
     *slot_out = (struct mr_draft_slot){.always = true, .first_gap = first, .last_gap = end - 1};
     *cursor = end;
@@ -493,7 +513,8 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
   int64_t pages = sign * (int64_t)draft->host_pages[tensor];
   uint32_t cursor = draft->first_gap[tensor];
   struct mr_draft_slot slot;
-  while (mr_draft_next_slot(draft, tensor, &cursor, &slot)) {
+  while (draft->turn_of[tensor] == MR_NO_TURN &&
+         mr_draft_next_slot(draft, tensor, &cursor, &slot)) {
     uint32_t from = slot.always ? 0 : slot.first_op;
     uint32_t to = slot.always ? draft->op_count : slot.last_op + 1;
     mr_books_add(&draft->host_usage, from, to, pages);

@@ -71,9 +71,12 @@ struct mr_draft_saved;
 struct mr_draft {
   const struct mr_plan_problem *problem;
   const struct mr_graph *program;
-  bool *on_host;               /* for each tensor: ops on the host use it there */
-  bool *runs_on_host;          /* for each op: it uses tensors there; host_apart: all of them */
-  struct mr_liveness liveness; /* accesses on the device ... */
+  bool *on_host;        /* for each tensor: ops on the host use it there */
+  bool *runs_on_host;   /* for each op: it uses tensors there; host_apart: all of them */
+  uint32_t *turn_of;    /* for each tensor: its place of those taken in turns (plan/host.c) */
+  uint64_t *turn_pages; /* of each such place */
+  uint32_t turn_count;
+  struct mr_liveness liveness;      /* accesses on the device ... */
   struct mr_liveness host_liveness; /* ... and on the host */
   uint32_t op_count;
   uint64_t page_bytes;
@@ -90,7 +93,7 @@ struct mr_draft {
   uint32_t *leaving;                     /* for each tensor: gaps that are not kept */
 
   uint64_t limit_pages;      /* of the device, without the small arena */
-  uint64_t host_limit_pages; /* without what ops on the host are handed */
+  uint64_t host_limit_pages; /* without what ops on the host are handed or take in turns */
   uint64_t handover_bytes;
   uint64_t nvme_limit_units;
   enum mr_draft_effort effort;
@@ -307,8 +310,13 @@ MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *
 /* Ops of a plan with an operand on the host. */
 uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan);
 
-/* Fills in on_host, runs_on_host and handover_bytes, as far as the host has room, and takes the
- * accesses on the host out of the liveness; pages are known. MR_NO_MEMORY. */
+#define MR_NO_TURN UINT32_MAX
+
+/* Of all places that tensors take in turns. */
+uint64_t mr_draft_turn_pages(const struct mr_draft *draft);
+
+/* Fills in on_host, runs_on_host, the turns and handover_bytes, as far as the host has room, and
+ * takes the accesses on the host out of the liveness; pages are known. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_place(struct mr_draft *draft);
 
 /* Packs what is below half a page; fills in small_offsets and small_bytes. MR_NO_MEMORY. */

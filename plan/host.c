@@ -7,10 +7,14 @@
  *
  * Where the processor reads the device's memory, the choice is among tensors, and those that no op
  * on the device uses are served first: they need no moves at all. Where it does not, the choice is
- * among ops: one that runs on the host has all its paged operands there. The host keeps a place for
- * each tensor, so what it has no room for stays as it was.
+ * among ops: one that runs on the host has all its paged operands there. What lasts keeps its place
+ * there. What the device makes for such an op in each step, a gradient, has its place for itself
+ * where the host has room; else gradients of a size take turns in a few places, and the copy of the
+ * next waits until the op that used up the one before is over. What the host has no room for stays
+ * as it was.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/draft.h"
 
@@ -158,11 +162,76 @@ static void leave_ill_used(struct mr_draft *draft) {
   }
 }
 
+/* What the device makes for ops on the host has places of its own there in this part of what host
+ * and device have beside all that lasts: in more it crowds out what has to rest there. Beyond it
+ * tensors of a size take turns in the places that there are, of which each size may have a few. */
+#define MADE_PART   0.45
+#define FEW_TURNS   4u
+#define TURNED_PART 0.9 /* of what they could without them, that ops get through at least */
+#define MOST_TURNS  256u
+
+/* A place that tensors take in turns. */
+struct turn {
+  uint64_t pages;
+  mr_op_id last_op; /* that uses what is there */
+};
+
 /* What ops on the host take of it: the pages of their operands, and what they are handed. */
 struct host_share {
   uint64_t pages;
   uint64_t handover_bytes;
+  uint64_t made_pages; /* of these, of what the device makes for such ops */
+  uint64_t made_limit; /* more of which take turns */
+  bool in_turns;
+  struct turn turns[MOST_TURNS];
+  uint32_t turn_count;
 };
+
+/* Whether the device makes the tensor in each step and ops on the host use it last: it is in its
+ * place there from the op that makes it at the earliest to the last that uses it. */
+static bool is_made_for_host(const struct mr_draft *draft, mr_tensor_id t) {
+  const struct mr_liveness *liveness = &draft->liveness;
+  const struct mr_tensor *tensor = &draft->program->tensors[t];
+  uint32_t first = liveness->first[t];
+  uint32_t end = liveness->first[t + 1];
+  return first < end && tensor->role != MR_INPUT && !mr_tensor_goes_round(tensor) &&
+         !draft->runs_on_host[liveness->accesses[first].op] &&
+         draft->runs_on_host[liveness->accesses[end - 1].op];
+}
+
+/* Gives a tensor a place: one of its own while there is room for more, then that of its size which
+ * was left first. False: there is none. */
+static bool take_turn(struct mr_draft *draft, mr_tensor_id t, struct host_share *use) {
+  const struct mr_liveness *liveness = &draft->liveness;
+  mr_op_id first_op = liveness->accesses[liveness->first[t]].op;
+  uint32_t alike = 0;
+  uint32_t found = MOST_TURNS;
+  for (uint32_t i = 0; i < use->turn_count; i++) {
+    const struct turn *turn = &use->turns[i];
+    if (turn->pages != draft->host_pages[t]) continue;
+    bool left = turn->last_op < first_op;
+    bool before = found == MOST_TURNS || turn->last_op < use->turns[found].last_op;
+    found = left && before ? i : found;
+    alike++;
+  }
+  uint64_t pages = draft->host_pages[t];
+  bool more = alike < FEW_TURNS || use->made_pages + pages <= use->made_limit;
+  if (found == MOST_TURNS && !more) {
+    return false;
+  }
+  if (more && use->turn_count < MOST_TURNS) {
+    found = use->turn_count++;
+    use->turns[found].pages = pages;
+    use->made_pages += pages;
+    use->pages += pages;
+  }
+  if (found == MOST_TURNS) {
+    return false;
+  }
+  use->turns[found].last_op = liveness->accesses[liveness->first[t + 1] - 1].op;
+  draft->turn_of[t] = found;
+  return true;
+}
 
 static bool has_room(const struct mr_draft *draft, const struct host_share *use) {
   uint64_t bytes = use->pages * mr_plan_host_page_bytes(draft->page_bytes);
@@ -175,6 +244,7 @@ static bool take_places(struct mr_draft *draft, mr_op_id id, struct host_share *
   const struct mr_op *op = &draft->program->ops[id];
   mr_tensor_id taken[2 * MR_MAX_OPERANDS];
   uint32_t taken_count = 0;
+  bool room = true;
   struct host_share more = *use;
   more.handover_bytes += mr_host_handover_bytes(draft->program, id, draft->page_bytes);
   for (uint32_t i = 0; i < operand_count(op); i++) {
@@ -182,37 +252,135 @@ static bool take_places(struct mr_draft *draft, mr_op_id id, struct host_share *
     if (draft->pages[t] > 0 && !draft->on_host[t]) {
       draft->on_host[t] = true;
       taken[taken_count++] = t;
-      more.pages += draft->host_pages[t];
+      bool made = is_made_for_host(draft, t);
+      if (made && more.in_turns) {
+        room = room && take_turn(draft, t, &more);
+      } else {
+        more.pages += draft->host_pages[t];
+        more.made_pages += made ? draft->host_pages[t] : 0;
+      }
     }
   }
-  bool room = has_room(draft, &more);
+  room = room && has_room(draft, &more);
   *use = room ? more : *use;
   while (!room && taken_count > 0) {
     draft->on_host[taken[--taken_count]] = false;
+    draft->turn_of[taken[taken_count]] = MR_NO_TURN;
   }
   return room;
 }
 
-static void place_ops(struct mr_draft *draft) {
-  struct host_share use = {0};
+/* Host pages beside those of what the ops that are wanted there use and the device does not make;
+ * on_host serves as a list of what was counted. */
+static uint64_t room_for_made(struct mr_draft *draft, const bool *wanted) {
+  struct host_share all = {0};
+  uint64_t page_bytes = mr_plan_host_page_bytes(draft->page_bytes);
+  memset(draft->on_host, 0, draft->program->tensor_count * sizeof *draft->on_host);
+  memcpy(draft->runs_on_host, wanted, draft->op_count * sizeof *wanted);
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    const struct mr_op *op = &draft->program->ops[k];
+    for (uint32_t i = 0; wanted[k] && i < operand_count(op); i++) {
+      mr_tensor_id t = operand_of(op, i);
+      bool counts = !draft->on_host[t] && !is_made_for_host(draft, t);
+      all.pages += counts ? draft->host_pages[t] : 0;
+      draft->on_host[t] = true;
+    }
+    all.handover_bytes +=
+        wanted[k] ? mr_host_handover_bytes(draft->program, k, draft->page_bytes) : 0;
+  }
+  uint64_t bytes = all.pages * page_bytes + mr_round_up(all.handover_bytes, MR_HANDOVER_UNIT);
+  uint64_t budget = draft->problem->budget_bytes[MR_TIER_HOST];
+  return bytes < budget ? (budget - bytes) / page_bytes : 0;
+}
+
+/* Takes places for the ops that are wanted on the host, each where there is room, and for none
+ * else. Returns the bytes that those which have places get through. */
+static double take_all(struct mr_draft *draft, const bool *wanted, struct host_share *use) {
+  uint32_t tensor_count = draft->program->tensor_count;
+  double bytes = 0;
+  memset(draft->on_host, 0, tensor_count * sizeof *draft->on_host);
+  memset(draft->turn_of, 0xff, tensor_count * sizeof *draft->turn_of);
+  memcpy(draft->runs_on_host, wanted, draft->op_count * sizeof *wanted);
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    draft->runs_on_host[k] = wanted[k] && take_places(draft, k, use);
+    bytes += draft->runs_on_host[k] ? (double)draft->program->ops[k].memory_bytes : 0;
+  }
+  return bytes;
+}
+
+/* The same without turns where there is room for that, or where turns make none: of gradients that
+ * wait for the norm of all of them each has a place of its own. Turns make copies wait for ops on
+ * the host. */
+static mr_status take_best(struct mr_draft *draft, struct host_share *use) {
+  const struct host_share alone = *use;
+  bool *wanted = mr_allocate(draft->op_count, sizeof *wanted);
+  double all = 0;
+  if (wanted == NULL) {
+    return MR_NO_MEMORY;
+  }
+  memcpy(wanted, draft->runs_on_host, draft->op_count * sizeof *wanted);
+  for (mr_op_id k = 0; k < draft->op_count; k++) {
+    all += wanted[k] ? (double)draft->program->ops[k].memory_bytes : 0;
+  }
+  double bytes = take_all(draft, wanted, use);
+  if (bytes < all || use->made_pages > use->made_limit) {
+    struct host_share turned = {.made_limit = use->made_limit, .in_turns = true};
+    *use = turned;
+    double most = take_all(draft, wanted, use);
+    if (most < all) {
+      turned.made_limit = mr_min_u64(turned.made_limit, room_for_made(draft, wanted));
+      *use = turned;
+      most = take_all(draft, wanted, use);
+    }
+    if (most < TURNED_PART * bytes) {
+      *use = alone;
+      (void)take_all(draft, wanted, use);
+    }
+  }
+  free(wanted);
+  draft->turn_count = use->turn_count;
+  draft->turn_pages = mr_allocate(use->turn_count, sizeof *draft->turn_pages);
+  for (uint32_t i = 0; draft->turn_pages != NULL && i < use->turn_count; i++) {
+    draft->turn_pages[i] = use->turns[i].pages;
+  }
+  return draft->turn_pages == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+/* Pages of the host. */
+static uint64_t made_limit(const struct mr_draft *draft) {
+  const uint64_t *budget = draft->problem->budget_bytes;
+  double page_bytes = (double)mr_plan_host_page_bytes(draft->page_bytes);
+  double pages = ((double)budget[MR_TIER_HOST] + (double)budget[MR_TIER_DEVICE]) / page_bytes;
+  for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
+    pages -= mr_tensor_goes_round(&draft->program->tensors[t]) ? (double)draft->host_pages[t] : 0;
+  }
+  return pages < 0 ? 0 : pages * MADE_PART < 1e15 ? (uint64_t)(pages * MADE_PART) : UINT64_MAX;
+}
+
+static mr_status place_ops(struct mr_draft *draft) {
+  struct host_share use = {.made_limit = made_limit(draft)};
   for (mr_op_id k = 0; k < draft->op_count; k++) {
     draft->runs_on_host[k] = can_be_handed_over(draft, k);
   }
   leave_ill_used(draft);
-  for (mr_op_id k = 0; k < draft->op_count; k++) {
-    draft->runs_on_host[k] = draft->runs_on_host[k] && take_places(draft, k, &use);
+  mr_status status = take_best(draft, &use);
+  if (status != MR_OK) {
+    return status;
   }
   leave_ill_used(draft);
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
     draft->on_host[t] = draft->on_host[t] &&
                         mr_host_use_of(draft->program, &draft->liveness, draft->runs_on_host, t) !=
                             MR_HOST_USE_NONE;
+    draft->turn_of[t] =
+        draft->on_host[t] && is_made_for_host(draft, t) ? draft->turn_of[t] : MR_NO_TURN;
   }
   for (mr_op_id k = 0; k < draft->op_count; k++) {
     draft->handover_bytes +=
         draft->runs_on_host[k] ? mr_host_handover_bytes(draft->program, k, draft->page_bytes) : 0;
   }
   draft->handover_bytes = mr_round_up(draft->handover_bytes, MR_HANDOVER_UNIT);
+  return MR_OK;
 }
 
 /* ---- Both ---- */
@@ -250,17 +418,20 @@ mr_status mr_draft_place(struct mr_draft *draft) {
   const struct mr_plan_problem *problem = draft->problem;
   draft->on_host = mr_allocate(draft->program->tensor_count, sizeof *draft->on_host);
   draft->runs_on_host = mr_allocate(draft->op_count, sizeof *draft->runs_on_host);
-  if (draft->on_host == NULL || draft->runs_on_host == NULL) {
+  draft->turn_of = mr_allocate(draft->program->tensor_count, sizeof *draft->turn_of);
+  if (draft->on_host == NULL || draft->runs_on_host == NULL || draft->turn_of == NULL) {
     return MR_NO_MEMORY;
   }
+  memset(draft->turn_of, 0xff, draft->program->tensor_count * sizeof *draft->turn_of);
+  mr_status status = MR_OK;
   if (problem->on_host != NULL && mr_host_may_run(problem)) {
     if (problem->host_apart) {
-      place_ops(draft);
+      status = place_ops(draft);
     } else {
       place_tensors(draft);
     }
   }
-  return split_liveness(draft);
+  return status == MR_OK ? split_liveness(draft) : status;
 }
 
 /* Of which of a tensor's accesses a bound knows that they need the device. */

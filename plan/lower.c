@@ -233,11 +233,12 @@ static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
     struct mr_draft_slot slot;
     while (mr_draft_next_slot(draft, t, &cursor, &slot)) {
       uint32_t index = plan->slot_count++;
-      items[index] = (struct mr_colour_item){.first_op = slot.first_op,
-                                             .last_op = slot.last_op,
-                                             .always = slot.always,
-                                             .page_count = (uint32_t)draft->host_pages[t],
-                                             .like = UINT32_MAX};
+      items[index] = (struct mr_colour_item){
+          .first_op = slot.first_op,
+          .last_op = slot.last_op,
+          .always = slot.always,
+          .page_count = draft->turn_of[t] == MR_NO_TURN ? (uint32_t)draft->host_pages[t] : 0,
+          .like = UINT32_MAX};
       plan->slots[index] = (struct mr_slot){.tensor = t,
                                             .bytes = draft->program->tensors[t].bytes,
                                             .first_op = slot.first_op,
@@ -257,13 +258,20 @@ static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
 
 static mr_status colour_host(struct mr_lowering *l) {
   struct mr_program_plan *plan = l->plan;
-  struct mr_colour_item *items = mr_allocate(l->draft->gap_count, sizeof *items);
+  const struct mr_draft *draft = l->draft;
+  uint64_t most = (uint64_t)draft->gap_count + draft->turn_count;
+  struct mr_colour_item *items = mr_allocate(most, sizeof *items);
   mr_status status = MR_NO_MEMORY;
   if (items == NULL) {
     return status;
   }
   add_slots(l, items);
-  if (!number_entries(items, plan->slot_count, &plan->host_page_entry_count)) {
+  uint32_t count = plan->slot_count + draft->turn_count;
+  for (uint32_t i = 0; i < draft->turn_count; i++) {
+    items[plan->slot_count + i] = (struct mr_colour_item){
+        .always = true, .page_count = (uint32_t)draft->turn_pages[i], .like = UINT32_MAX};
+  }
+  if (!number_entries(items, count, &plan->host_page_entry_count)) {
     status = MR_INVALID;
     goto done;
   }
@@ -272,12 +280,16 @@ static mr_status colour_host(struct mr_lowering *l) {
     goto done;
   }
   for (uint32_t i = 0; i < plan->slot_count; i++) {
-    plan->slots[i].first_page = items[i].first_page;
-    plan->slots[i].page_count = items[i].page_count;
+    uint32_t turn = draft->turn_of[plan->slots[i].tensor];
+    const struct mr_colour_item *place =
+        turn == MR_NO_TURN ? &items[i] : &items[plan->slot_count + turn];
+    plan->slots[i].first_page = place->first_page;
+    plan->slots[i].page_count = (uint32_t)draft->host_pages[plan->slots[i].tensor];
   }
   uint64_t pages = 0;
-  status = mr_colour(items, plan->slot_count, l->draft->op_count, l->draft->host_limit_pages, false,
-                     plan->host_pages, &pages);
+  status =
+      mr_colour(items, count, draft->op_count, draft->host_limit_pages + mr_draft_turn_pages(draft),
+                false, plan->host_pages, &pages);
   plan->host_page_count = (uint32_t)pages;
 
 done:

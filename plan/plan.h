@@ -214,8 +214,9 @@ struct mr_instance {
   uint64_t small_offset; /* in the small arena; small alone */
   uint32_t first_page;   /* pages[first_page .. first_page + page_count) are its pages in order */
   uint32_t page_count;   /* 0 where small, and on the host */
-  bool on_host;          /* it is the host slot itself: always there, its pages side by side */
-  uint32_t slot;         /* on_host alone */
+  bool on_host;  /* it is the host slot itself, at addresses that are always the same; of what
+                    does not last others may use them before and after */
+  uint32_t slot; /* on_host alone */
 };
 
 struct mr_wait {

@@ -141,15 +141,17 @@ static mr_status check_page_list(struct mr_verifier *v, const struct page_list *
   return MR_OK;
 }
 
-/* A place on the host for ops: a slot of the tensor that is always its own, at addresses side by
- * side. Slots are checked before. */
+/* A place on the host for ops: a slot of the tensor at addresses side by side, of what lasts always
+ * its own; that nobody else has the others when they are used the proof of order and content finds.
+ * Slots are checked before. */
 static mr_status check_host_instance(const struct mr_verifier *v, uint32_t number) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_instance *instance = &plan->instances[number];
   bool good = instance->tensor != MR_NO_TENSOR && instance->always && !instance->small &&
               instance->page_count == 0 && instance->slot < plan->slot_count &&
               plan->slots[instance->slot].tensor == instance->tensor &&
-              plan->slots[instance->slot].always;
+              (plan->slots[instance->slot].always ||
+               !mr_tensor_goes_round(&v->graph->tensors[instance->tensor]));
   if (!good) {
     return mr_verify_plan_fault("instance %u of %s is on the host, but not a slot of it for good",
                                 number, mr_verify_tensor_name(v, instance->tensor));

@@ -122,6 +122,30 @@ static void job_init_both(struct cuda_job *job) {
   keep_plan(job, plan);
 }
 
+/* A job with every update on a host that has room for four gradients at once. */
+static void job_init_turns(struct cuda_job *job) {
+  static const struct world_shape deep = {6, 270 * 1000 + 7};
+  const struct cuda_job_tiers tight = {
+      .host_bytes = 20 * MR_MIB, .nvme_bytes = 256 * MR_MIB, .host_updates = true};
+  bool on_host[MAX_TENSORS];
+  cuda_job_init(job, deep, STEPS, tight);
+  struct mr_plan *plan = plan_beside(job, 1e15);
+  mr_planning_clear(plan);
+  assert_true(job->world.graph->tensor_count <= MAX_TENSORS);
+  memset(on_host, 1, sizeof on_host);
+  plan->problem.on_host = on_host;
+  plan_program(plan, job->world.graph);
+  plan->problem.on_host = NULL;
+  assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], deep.layers + 1);
+  uint32_t turns = 0;
+  for (uint32_t i = 0; i < plan->layout->slot_count; i++) {
+    const struct mr_slot *slot = &plan->layout->slots[i];
+    turns += !slot->always && job->world.graph->tensors[slot->tensor].role == MR_GRADIENT;
+  }
+  assert_true(turns >= deep.layers);
+  keep_plan(job, plan);
+}
+
 static void job_fini(struct cuda_job *job) {
   cuda_job_fini(job);
   assert_int_equal(unlink(plan_path), 0);
@@ -146,6 +170,14 @@ static void any_timing_gives_the_bits_of_the_device(void **state) {
   (void)state;
   struct cuda_job job;
   job_init(&job);
+  run_under_seeds(&job);
+  job_fini(&job);
+}
+
+static void so_do_gradients_that_take_turns(void **state) {
+  (void)state;
+  struct cuda_job job;
+  job_init_turns(&job);
   run_under_seeds(&job);
   job_fini(&job);
 }
@@ -252,15 +284,12 @@ static bool shows(struct cuda_job *job, const struct place *place, bool *refused
   return !right;
 }
 
-static void a_wait_that_is_missing_is_seen(void **state) {
-  (void)state;
-  if (rig_under_thread_sanitizer()) {
-    skip(); /* it would end the process at the race that is made here */
-  }
+/* Of the waits of the queue of the host, and of those for it. */
+static void drop_each(void (*init)(struct cuda_job *job)) {
   struct cuda_job job;
   struct mr_run *run = NULL;
   struct place places[MAX_WAITS];
-  job_init(&job);
+  init(&job);
   assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
   uint32_t count = find_waits(run->layout, places);
   mr_run_destroy(run);
@@ -274,8 +303,18 @@ static void a_wait_that_is_missing_is_seen(void **state) {
   }
   print_message("%u waits of the host and for it: %u are needed, without %u bits were wrong\n",
                 count, refused, shown);
-  assert_true(refused >= 2 * shape.layers && shown >= shape.layers);
+  uint32_t layers = job.world.shape.layers;
+  assert_true(refused >= 2 * layers && shown >= layers);
   job_fini(&job);
+}
+
+static void a_wait_that_is_missing_is_seen(void **state) {
+  (void)state;
+  if (rig_under_thread_sanitizer()) {
+    skip(); /* it would end the process at the race that is made here */
+  }
+  drop_each(job_init);
+  drop_each(job_init_turns);
 }
 
 static void what_fails_ends_the_run(void **state) {
@@ -345,6 +384,7 @@ static void what_is_written_reaches_the_copy_too(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_timing_gives_the_bits_of_the_device),
+      cmocka_unit_test(so_do_gradients_that_take_turns),
       cmocka_unit_test(so_it_does_beside_updates_of_the_next_step),
       cmocka_unit_test(late_updates_are_of_their_step),
       cmocka_unit_test(what_is_written_reaches_the_copy_too),

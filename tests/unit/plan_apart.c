@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan/draft.h"
 #include "plan/evict_lane.h"
@@ -227,6 +228,47 @@ static void a_home_on_the_device_has_a_copy(void **state) {
 
 /* Ops that the host may run and that only read weights, as an embedding its table, make no weight
  * cheaper to send to NVMe and to have back. */
+/* Slots that use a host page of another slot. */
+static uint32_t count_shared(const struct mr_program_plan *plan) {
+  bool *taken = calloc(plan->host_page_count, sizeof *taken);
+  uint32_t shared = 0;
+  assert_non_null(taken);
+  for (uint32_t i = 0; i < plan->slot_count; i++) {
+    const uint32_t *pages = &plan->host_pages[plan->slots[i].first_page];
+    shared += plan->slots[i].page_count > 0 && taken[pages[0]];
+    for (uint32_t k = 0; k < plan->slots[i].page_count; k++) {
+      taken[pages[k]] = true;
+    }
+  }
+  free(taken);
+  return shared;
+}
+
+/* A host with room for weights and states and for four gradients runs all updates, as gradients are
+ * used up while they come; activations go to NVMe. Where all wait for their norm, each needs a
+ * place, and fewer updates have one. With room for all gradients nobody waits for another's place.
+ */
+static void gradients_take_turns_where_the_host_is_tight(void **state) {
+  (void)state;
+  bool on_host[4 * LAYERS + LAYERS];
+  memset(on_host, 1, sizeof on_host);
+  for (uint32_t i = 0; i < 3; i++) {
+    bool clips = i == 1, tight = i < 2;
+    struct fixture f;
+    fixture_init(&f, clips);
+    assert_true(f.graph->tensor_count <= MR_COUNT_OF(on_host));
+    f.problem.on_host = on_host;
+    f.problem.budget_bytes[MR_TIER_HOST] = (tight ? 2 * LAYERS + 4 : 8 * LAYERS) * SIZE + PAGE;
+    f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+    struct mr_program_plan *plan = make(&f, 6);
+    uint32_t host_ops = plan->instruction_count[MR_QUEUE_HOST];
+    assert_int_equal(count_shared(plan), tight && !clips ? LAYERS - 4 : 0);
+    assert_true(clips ? host_ops > 0 && host_ops < LAYERS : host_ops == LAYERS);
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
 static void what_is_looked_up_moves_as_well(void **state) {
   (void)state;
   double bounds[2];
@@ -299,6 +341,7 @@ int main(void) {
       cmocka_unit_test(the_host_is_served_in_its_order),
       cmocka_unit_test(the_first_update_waits_for_one_gradient),
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
+      cmocka_unit_test(gradients_take_turns_where_the_host_is_tight),
       cmocka_unit_test(what_is_looked_up_moves_as_well),
       cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
