@@ -216,9 +216,6 @@ static bool take_turn(struct mr_draft *draft, mr_tensor_id t, struct host_share 
   }
   uint64_t pages = draft->host_pages[t];
   bool more = alike < FEW_TURNS || use->made_pages + pages <= use->made_limit;
-  if (found == MOST_TURNS && !more) {
-    return false;
-  }
   if (more && use->turn_count < MOST_TURNS) {
     found = use->turn_count++;
     use->turns[found].pages = pages;
