@@ -440,6 +440,13 @@ static bool is_reachable(const struct mr_verifier *v, mr_op_id id, uint32_t posi
   return instance->on_host || (instance->small && position < op->input_count);
 }
 
+/* Whether the instance is there while op k runs: on the host its slot is what comes and goes. */
+static bool is_there(const struct mr_verifier *v, const struct mr_instance *instance, uint32_t k) {
+  const struct mr_slot *slot = instance->on_host ? &v->plan->slots[instance->slot] : NULL;
+  return mr_verify_covers(instance, k) &&
+         (slot == NULL || stay_covers(slot->always, slot->first_op, slot->last_op, k));
+}
+
 static mr_status check_operands(const struct mr_verifier *v, const struct mr_verify_actor *actor) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_op *op = &v->graph->ops[actor->index];
@@ -460,7 +467,7 @@ static mr_status check_operands(const struct mr_verifier *v, const struct mr_ver
     bool barred = instance != NULL && !is_reachable(v, actor->index, i, instance);
     if (instance == NULL || instance->tensor != wanted || barred ||
         (wanted == MR_NO_TENSOR && instance->first_op != actor->index) ||
-        !mr_verify_covers(instance, actor->index)) {
+        !is_there(v, instance, actor->index)) {
       return mr_verify_actor_fault(v, actor,
                                    "operand %u (%s) is instance %u, which is not it or not there",
                                    i, mr_verify_tensor_name(v, wanted), operands[i]);

@@ -88,10 +88,12 @@ static uint32_t count_copies(const struct mr_graph *graph, const struct mr_progr
   return copies;
 }
 
-/* A job whose weights come back before the step ends, in a plan that other machines would have. */
-static void job_init_copies(struct cuda_job *job) {
+/* A job of the shape with all that ops on the host can use wanted there, planned as
+ * for other machines. */
+static struct mr_plan *plan_all_there(struct cuda_job *job, struct world_shape of,
+                                      struct cuda_job_tiers in) {
   bool on_host[MAX_TENSORS];
-  cuda_job_init(job, shape, STEPS, tiers);
+  cuda_job_init(job, of, STEPS, in);
   struct mr_plan *plan = plan_beside(job, 1e15);
   mr_planning_clear(plan);
   assert_true(job->world.graph->tensor_count <= MAX_TENSORS);
@@ -100,6 +102,12 @@ static void job_init_copies(struct cuda_job *job) {
   plan->problem.search_rounds = MR_MACHINE_ROUNDS;
   plan_program(plan, job->world.graph);
   plan->problem.on_host = NULL;
+  return plan;
+}
+
+/* A job whose weights come back before the step ends, in a plan that other machines would have. */
+static void job_init_copies(struct cuda_job *job) {
+  struct mr_plan *plan = plan_all_there(job, shape, tiers);
   assert_true(count_copies(job->world.graph, plan->layout) > 0);
   keep_plan(job, plan);
 }
@@ -127,15 +135,7 @@ static void job_init_turns(struct cuda_job *job) {
   static const struct world_shape deep = {6, 270 * 1000 + 7};
   const struct cuda_job_tiers tight = {
       .host_bytes = 20 * MR_MIB, .nvme_bytes = 256 * MR_MIB, .host_updates = true};
-  bool on_host[MAX_TENSORS];
-  cuda_job_init(job, deep, STEPS, tight);
-  struct mr_plan *plan = plan_beside(job, 1e15);
-  mr_planning_clear(plan);
-  assert_true(job->world.graph->tensor_count <= MAX_TENSORS);
-  memset(on_host, 1, sizeof on_host);
-  plan->problem.on_host = on_host;
-  plan_program(plan, job->world.graph);
-  plan->problem.on_host = NULL;
+  struct mr_plan *plan = plan_all_there(job, deep, tight);
   assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], deep.layers + 1);
   uint32_t turns = 0;
   for (uint32_t i = 0; i < plan->layout->slot_count; i++) {

@@ -31,6 +31,7 @@ static const struct trial_op *op_named(const char *name) {
 /* One op on one seed: close to the reference, and the same bits in two orders of threads. */
 static double compare_trial(struct trial cuda, const struct trial_op *op, uint64_t seed) {
   assert_int_equal(mr_team_create(1, &cuda.team), MR_OK);
+  cuda.by_cublaslt = cuda_table_by_cublaslt();
   struct trial again = cuda, reference = cuda;
   reference.table = kernel_reference();
   cuda_table_seed(seed);

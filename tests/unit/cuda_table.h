@@ -21,6 +21,9 @@ void cuda_table_close(void);
 /* The order of threads and blocks in what runs from now on, on the processor. */
 void cuda_table_seed(uint64_t seed);
 
+/* Whether products are NVIDIA's own cuBLASLt's. */
+bool cuda_table_by_cublaslt(void);
+
 /* The queue that carries out at once what is enqueued. */
 const struct cuda_queue *cuda_table_queue(void);
 

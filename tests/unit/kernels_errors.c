@@ -65,14 +65,13 @@ static struct errors errors_of(const struct trial_buffer *got, const struct tria
 double trial_check_errors(const struct trial *got, const struct trial *wanted,
                           const struct trial_op *op, uint64_t seed) {
   double worst = 0;
-  bool by_cublaslt = strcmp(got->table->name, "cuda") == 0;
   uint32_t count = (uint32_t)mr_min_u64(got->buffer_count, wanted->buffer_count);
   for (uint32_t i = 0; i < count; i++) {
     const char *name = got->buffers[i].output;
     if (name == NULL) continue;
     bool rounded = got->dtype == MR_BF16 && rounded_on_the_way(op->name, name);
     const struct trial_buffer *buffer = &wanted->buffers[i];
-    double slack = buffer->slack + (by_cublaslt ? buffer->product_slack : 0);
+    double slack = buffer->slack + (got->by_cublaslt ? buffer->product_slack : 0);
     struct errors errors = errors_of(&got->buffers[i], buffer, slack);
     double error = rounded ? errors.mean : errors.largest;
     double allowed = rounded ? ROOM * NEIGHBOUR : op->tolerance;

@@ -36,12 +36,13 @@ struct trial_buffer {
 struct trial {
   const struct kernel_table *table;
   struct mr_team *team;
-  uint64_t lines; /* of 64 bytes that buffers are moved by */
-  bool large;     /* shapes of several tiles and tasks */
-  bool rounded;   /* data are drawn as bf16 holds them */
-  bool scattered; /* what updates get is of every size, down to denormal numbers */
-  bool eights;    /* heads have up to 128 columns, in whole eights */
-  mr_dtype dtype; /* of the elements, in which the op is run */
+  uint64_t lines;   /* of 64 bytes that buffers are moved by */
+  bool large;       /* shapes of several tiles and tasks */
+  bool rounded;     /* data are drawn as bf16 holds them */
+  bool scattered;   /* what updates get is of every size, down to denormal numbers */
+  bool eights;      /* heads have up to 128 columns, in whole eights */
+  bool by_cublaslt; /* products are its own */
+  mr_dtype dtype;   /* of the elements, in which the op is run */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
   uint32_t buffer_count;
