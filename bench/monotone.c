@@ -2,7 +2,7 @@
 /*
  * bench_monotone [filter]: how often, and by how much, a job's plan is slower with more to work
  * with. Jobs of the trainer are planned for machines that are written down, under some budgets, and
- * again with more device memory, faster links, or one more tier or more of it; nothing is run, and
+ * again with more memory, faster links, or one more tier or more of it; nothing is run, and
  * the table is the same everywhere. A filter keeps the lines of jobs, machines and tiers whose name
  * contains it.
  */
@@ -34,6 +34,7 @@ static const struct tiers modes[] = {
     {"host", INFINITY, false},
     {"nvme", 0, true},
     {"host+nvme", 0.25, true},
+    {"some-host", 0.75, false},
 };
 
 static const double budget_shares[] = {0.6, 0.4, 0.25};
@@ -47,19 +48,21 @@ static const char *const kind_names[KIND_COUNT] = {"memory", "links", "tiers"};
 
 struct more {
   enum kind kind;
-  double device; /* times as much */
-  double copy;   /* times as fast, between device and host; and of NVMe */
+  double device; /* times as much, and of a host with a limit */
+  double host;
+  double copy; /* times as fast, between device and host; and of NVMe */
   double drive;
-  bool host; /* without limit */
+  bool all_host; /* without limit */
   bool nvme;
 };
 
 static const struct more mores[] = {
-    {KIND_BUDGET, 1.03, 1, 1, false, false}, {KIND_BUDGET, 1.1, 1, 1, false, false},
-    {KIND_BUDGET, 1.3, 1, 1, false, false},  {KIND_LINKS, 1, 1.25, 1, false, false},
-    {KIND_LINKS, 1, 2, 1, false, false},     {KIND_LINKS, 1, 1, 1.25, false, false},
-    {KIND_LINKS, 1, 1, 2, false, false},     {KIND_LINKS, 1, 1.25, 1.25, false, false},
-    {KIND_TIERS, 1, 1, 1, true, false},      {KIND_TIERS, 1, 1, 1, false, true},
+    {KIND_BUDGET, 1.03, 1, 1, 1, false, false}, {KIND_BUDGET, 1.1, 1, 1, 1, false, false},
+    {KIND_BUDGET, 1.3, 1, 1, 1, false, false},  {KIND_BUDGET, 1, 1.05, 1, 1, false, false},
+    {KIND_BUDGET, 1, 1.2, 1, 1, false, false},  {KIND_LINKS, 1, 1, 1.25, 1, false, false},
+    {KIND_LINKS, 1, 1, 2, 1, false, false},     {KIND_LINKS, 1, 1, 1, 1.25, false, false},
+    {KIND_LINKS, 1, 1, 1, 2, false, false},     {KIND_LINKS, 1, 1, 1.25, 1.25, false, false},
+    {KIND_TIERS, 1, 1, 1, 1, true, false},      {KIND_TIERS, 1, 1, 1, 1, false, true},
 };
 
 struct tally {
@@ -89,16 +92,21 @@ static bool add(struct problem *problem, const struct more *more) {
   bool copies = budget[MR_TIER_HOST] > 0 || problem->machine.host > 0;
   bool drives = budget[MR_TIER_NVME] > 0;
   bool faster = (more->copy > 1 && copies) || (more->drive > 1 && drives);
-  bool host = more->host && budget[MR_TIER_HOST] < UINT64_MAX;
+  bool limited = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_HOST] < UINT64_MAX;
+  bool larger = more->device > 1 || (more->host > 1 && limited);
+  bool all_host = more->all_host && budget[MR_TIER_HOST] < UINT64_MAX;
   bool nvme = more->nvme && !drives;
   budget[MR_TIER_DEVICE] = (uint64_t)((double)budget[MR_TIER_DEVICE] * more->device);
-  budget[MR_TIER_HOST] = host ? UINT64_MAX : budget[MR_TIER_HOST];
+  if (limited) {
+    budget[MR_TIER_HOST] = (uint64_t)((double)budget[MR_TIER_HOST] * more->host);
+  }
+  budget[MR_TIER_HOST] = all_host ? UINT64_MAX : budget[MR_TIER_HOST];
   budget[MR_TIER_NVME] = nvme ? UINT64_MAX : budget[MR_TIER_NVME];
   problem->machine.copy *= more->copy;
   problem->machine.nvme_read *= more->drive;
   problem->machine.nvme_write *= more->drive;
   problem->machine.nvme_mixed *= more->drive;
-  return more->kind == KIND_BUDGET || faster || host || nvme;
+  return larger || faster || all_host || nvme;
 }
 
 static void compare(const struct problem *base, struct tally *tallies) {

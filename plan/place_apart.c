@@ -4,8 +4,10 @@
  * tensors there. So the choice is how many of the updates that can, and which: those with the most
  * slack, from when what they read is there to the next use of what they make, or some from
  * everywhere, so that links and device have as much to do in all of the step. Of either kind it is
- * all that the host has room for, a half, then more or less than the best of these, by plans
- * without search, which rank shares as plans with it do; the best of each kind are planned with it.
+ * all that the host has room for, a half of what one with room for all would run, then more or less
+ * than the best of these, by plans without search, which rank shares as plans with it do; the best
+ * of each kind are planned with it. Shares are parts of what a host with room for all would run, so
+ * that a larger host is looked at for the same ones, and a few more.
  * Then the other ops that can, beside the best of these: an embedding, whose table is where its
  * update left it, sends the rows that it looked up in place of the table. Since two compute at once
  * there, that may be faster also where the device holds everything.
@@ -19,10 +21,12 @@
 #include "plan/place.h"
 #include "plan/updates.h"
 
-#define PARTS        32u /* of the updates that the host has room for */
-#define FEW_PARTS    8u  /* the least difference without search, and where the host is crowded: */
-#define CROWDED_ROOM 0.5 /* it has room for less than this part of the updates */
-#define LONG_LAST    4u  /* the same with search in long programs, where it is not */
+#define PARTS         32u /* of a share of all */
+#define FEW_PARTS     8u  /* the least difference without search, */
+#define SOME_PARTS    4u  /* and where the host has no room for all; */
+#define CROWDED_PARTS 2u  /* with search where it is crowded: */
+#define CROWDED_ROOM  0.5 /* it has room for less than this part of the updates; */
+#define LONG_LAST     4u  /* and in long programs, where it is not */
 
 /* Which of the updates the host runs. */
 enum pick { PICK_SLACK, PICK_SPREAD, PICK_COUNT };
@@ -46,10 +50,14 @@ struct shares {
   const struct mr_graph *graph;
   struct group *groups[PICK_COUNT]; /* in the order of their ops, or the most slack first */
   uint32_t group_count;
-  double bytes; /* that all updates pass */
-  bool *ops;    /* those of all shares */
-  double room;  /* the part of the updates that the host has room for */
-  bool spread;  /* both kinds are tried */
+  double bytes;  /* that all updates pass */
+  bool *ops;     /* those of all shares */
+  double room;   /* the part of the updates that the host has room for */
+  double whole;  /* what shares are parts of: all that a host with room for it runs of them, halved
+                    while that is no less than the room; so hosts of any size are looked at for the
+                    same shares */
+  uint32_t most; /* parts: the host has room for no more */
+  bool spread;   /* both kinds are tried */
   struct share of[PICK_COUNT][PARTS + 1];
 };
 
@@ -184,16 +192,18 @@ static void want_part(const struct shares *s, struct mr_trial *trial, enum pick 
 
 static void want_share(const struct shares *s, struct mr_trial *trial, enum pick pick,
                        uint32_t parts) {
-  want_part(s, trial, pick, s->room * parts / PARTS);
+  want_part(s, trial, pick, fmin(s->whole * parts / PARTS, s->room));
 }
 
-/* Which ops the host would run of what the trial wants, as far as it has room. */
-static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, bool *ops) {
+/* Which ops a host with such a budget would run of what the trial wants, as far as it has room. */
+static mr_status find_ops_in(const struct shares *s, const struct mr_trial *trial,
+                             uint64_t host_bytes, bool *ops) {
   struct mr_plan_problem problem = s->placement->problem;
   uint64_t planned_bytes = s->placement->best->page_bytes;
   uint64_t page_bytes = planned_bytes > 0 ? planned_bytes : problem.page_bytes;
   struct mr_draft draft;
   problem.on_host = trial->on_host;
+  problem.budget_bytes[MR_TIER_HOST] = host_bytes;
   mr_status status =
       mr_draft_init_places(&draft, &problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES);
   if (status == MR_OK) {
@@ -201,6 +211,10 @@ static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, 
     mr_draft_fini(&draft);
   }
   return status;
+}
+
+static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, bool *ops) {
+  return find_ops_in(s, trial, s->placement->problem.budget_bytes[MR_TIER_HOST], ops);
 }
 
 static double seconds_of(const struct share *share) {
@@ -220,6 +234,16 @@ static const struct share *find_same(const struct shares *s, const struct share 
   return found;
 }
 
+/* The share before the one in the middle, itself, or the one after it, in steps of so many parts.
+ * Of all that the host has room for the one before is at least half a step away. */
+static uint32_t step_from(const struct shares *s, uint32_t middle, uint32_t by, uint32_t turn) {
+  uint32_t half = (by + 1) / 2;
+  uint32_t before = middle < half ? 0 : (middle - half) / by * by;
+  uint32_t after = (middle / by + 1) * by;
+  uint32_t parts = turn == 0 ? before : turn == 1 ? middle : after;
+  return parts < s->most ? parts : s->most;
+}
+
 /* Plans for the shares that differ by so many parts from those in the middle, and for these, unless
  * they were tried. */
 static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT], uint32_t by) {
@@ -229,8 +253,8 @@ static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT],
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < 3 * PICK_COUNT; i++) {
     enum pick pick = i % PICK_COUNT;
-    uint32_t parts = middle[pick] + i / PICK_COUNT * by - by; /* wraps round below 0 */
-    bool is_share = parts > 0 && parts <= PARTS && (pick == PICK_SLACK || s->spread);
+    uint32_t parts = step_from(s, middle[pick], by, i / PICK_COUNT);
+    bool is_share = parts > 0 && (pick == PICK_SLACK || s->spread);
     if (!is_share || s->of[pick][parts].tried) continue;
     MR_ASSERT(count < MR_TRIALS);
     struct mr_trial *trial = &p->trials[count];
@@ -303,7 +327,7 @@ static mr_status try_best(struct shares *s) {
 /* Plans for all that the host has room for and a half of it with search, with no look before. */
 static mr_status try_two(struct shares *s) {
   for (uint32_t i = 0; i < 2; i++) {
-    want_share(s, &s->placement->trials[i], PICK_SLACK, PARTS >> i);
+    want_share(s, &s->placement->trials[i], PICK_SLACK, i == 0 ? s->most : PARTS / 2);
     s->placement->trials[i].wanted = true;
   }
   return try_trials(s->placement, 2);
@@ -314,11 +338,11 @@ static mr_status try_shares(struct shares *s, bool crowded) {
   struct mr_placement *p = s->placement;
   bool searches = p->problem.search_rounds > 0;
   bool is_long = mr_placement_is_long(p);
-  uint32_t best[PICK_COUNT] = {PARTS, PARTS};
+  uint32_t best[PICK_COUNT] = {s->most, s->most};
   uint32_t first = is_long && crowded ? PARTS : PARTS / 2;
-  uint32_t last = is_long ? first : FEW_PARTS;
-  if (searches && !crowded) {
-    last = is_long ? LONG_LAST : 1;
+  uint32_t last = is_long ? first : s->most < PARTS ? SOME_PARTS : FEW_PARTS;
+  if (searches) {
+    last = is_long ? LONG_LAST : crowded ? CROWDED_PARTS : 1;
   }
   mr_status status = MR_OK;
   s->spread = searches && !crowded;
@@ -346,6 +370,33 @@ static mr_status try_others(struct mr_placement *p) {
   return any ? mr_placement_try(p) : MR_OK;
 }
 
+/* The part of the updates that a host with such a budget runs where all are wanted there. */
+static mr_status measure_part(struct shares *s, uint64_t host_bytes, double *part_out) {
+  bool *runs = s->of[PICK_SLACK][PARTS].ops; /* written anew when it is tried */
+  double bytes = 0;
+  mr_status status = find_ops_in(s, &s->placement->trials[0], host_bytes, runs);
+  for (uint32_t i = 0; i < s->group_count; i++) {
+    const struct group *group = &s->groups[PICK_SPREAD][i];
+    bytes += runs[group->updates.from] ? group->bytes : 0;
+  }
+  *part_out = s->bytes > 0 ? bytes / s->bytes : 1;
+  return status;
+}
+
+static mr_status measure_room(struct shares *s) {
+  want_part(s, &s->placement->trials[0], PICK_SLACK, 1);
+  mr_status status = measure_part(s, s->placement->problem.budget_bytes[MR_TIER_HOST], &s->room);
+  if (status == MR_OK) {
+    status = measure_part(s, UINT64_MAX, &s->whole);
+  }
+  while (s->room > 0 && s->room <= s->whole / 2) {
+    s->whole /= 2;
+  }
+  s->most = s->room > 0 ? (uint32_t)ceil(s->room / s->whole * PARTS) : 0;
+  s->most = s->most < PARTS ? s->most : PARTS;
+  return status;
+}
+
 /* No share is tried but that of none of the updates, which the best plan is for. */
 static mr_status shares_init(struct shares *s, struct mr_placement *p) {
   const struct mr_program_plan *best = p->best;
@@ -362,17 +413,7 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
   struct share *none = &s->of[PICK_SLACK][0];
   none->tried = true;
   none->seconds = best->fits && !best->useless ? best->step_seconds : INFINITY;
-  /* Of how many of the updates the host has room for. */
-  bool *runs = s->of[PICK_SLACK][PARTS].ops;
-  double runs_bytes = 0;
-  want_part(s, &p->trials[0], PICK_SLACK, 1);
-  status = find_ops(s, &p->trials[0], runs);
-  for (uint32_t i = 0; i < s->group_count; i++) {
-    const struct group *group = &s->groups[PICK_SPREAD][i];
-    runs_bytes += runs[group->updates.from] ? group->bytes : 0;
-  }
-  s->room = s->bytes > 0 ? runs_bytes / s->bytes : 1;
-  return status;
+  return measure_room(s);
 }
 
 /* Which shares are tried depends on what others of the rung take, not on the best so far: see
