@@ -4,7 +4,6 @@
 
 Each chain is one job that is killed several times and each time resumed. Every step line of every
 life must be that of a run which was never killed, and the saved weights at the end too.
-Plans are made without search, so that kills meet steps, moves and checkpoints, not the planner.
 """
 
 import json
@@ -25,8 +24,8 @@ class Kill(harness.Case):
     def arguments(self, path, resume):
         found = ["train", "--json", *common.MODEL, "--steps", STEPS[common.DEVICE], "--offload",
                  "nvme", "--nvme", harness.scratch / "nvme", "--device-mem", self.device,
-                 "--host-mem", "0", "--policy", "first", "--replan", "always", "--defer", "always",
-                 "--ckpt", path / "ckpt", "--ckpt-every", "2", "--save", path / "save"]
+                 "--host-mem", "0", "--replan", "always", "--defer", "always", "--ckpt",
+                 path / "ckpt", "--ckpt-every", "2", "--save", path / "save"]
         return found + (["--resume", path / "ckpt"] if resume else [])
 
     def resumes(self, path):
