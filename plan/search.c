@@ -299,8 +299,22 @@ static mr_status try_usual(struct search *search) {
   return status;
 }
 
+/* Choices are priced by what binds their sweeps. Those of a sweep that looks too far ahead, or
+ * yields too much, are not those of the best: so sweeps are tried before prices too, and steps on
+ * the processor get up to 1 % shorter. Beside a device that is apart it gains nothing, nor in short
+ * programs, nor in long ones. */
+static bool sweeps_before_prices(const struct mr_draft *draft) {
+  bool usual = draft->op_count > MR_MACHINE_OPS && draft->op_count <= MR_LONG_OPS;
+  return usual && !draft->problem->host_apart;
+}
+
 static mr_status try_all(struct search *search) {
   mr_status status = try_spares(search);
+  double swept_seconds = -1; /* the best whose other sweeps were tried */
+  if (status == MR_OK && sweeps_before_prices(search->draft)) {
+    status = try_sweeps(search);
+    swept_seconds = search->best_seconds;
+  }
   if (status == MR_OK) {
     status = try_prices(search, false);
   }
@@ -310,7 +324,7 @@ static mr_status try_all(struct search *search) {
   if (status == MR_OK) {
     status = try_guide(search);
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && search->best_seconds != swept_seconds) {
     status = try_sweeps(search);
   }
   double before = search->best_seconds;

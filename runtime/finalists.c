@@ -3,6 +3,7 @@
 #include "runtime/finalists.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,16 +53,18 @@ static const struct aim aims[] = {
     {0, 1, 0.125, 1}, {0, 1, 1, 8},     {0, 1, 8, 1}, {0, 1, 1, 0.125}, {0, 1, 0.125, 8},
     {0, 1, 8, 8},     {0, 1, 8, 0.125},
 };
-/* So many of them as have so many ops together, where only the best few finalists are planned
- * again, and of all in short programs; none for the longest. */
-#define AIM_OPS       2800u
-#define AIM_FINALISTS 3u
-#define SHORT_AIM_OPS 1200u
+/* The best few finalists of short programs are planned for so many of them as have so many ops
+ * together. Longer ones gain nothing by it; of short ones those of two layers are slower with more
+ * to work with three times as often without. */
+#define AIM_OPS       1200u
+#define AIM_FINALISTS 5u
 /* At last the best few are changed in single decisions, in so many plans as have so many ops
- * together (runtime/amend.c): in place of all that in long programs, and in those beside a device
- * that is apart but the short ones. */
-#define AMEND_OPS 8000u
-#define AMENDED   3u
+ * together (runtime/amend.c): in few where the processor computes and a dozen candidates compete,
+ * which gain 0.04 % by it. */
+#define AMEND_OPS     8000u
+#define FEW_AMEND_OPS 2300u
+#define AMENDED       3u
+#define ROUNDING      1e-9 /* relative, of sums of seconds */
 
 bool mr_finalists_host_runs(const struct mr_finalists *finalists) {
   const struct mr_plan_problem *problem = &finalists->plan->problem;
@@ -102,6 +105,10 @@ static uint64_t page_count(const struct mr_program_plan *layout) {
 
 static bool is_short(const struct mr_finalists *finalists) {
   return finalists->plan->graph->op_count <= MR_MACHINE_OPS;
+}
+
+static bool is_long(const struct mr_finalists *finalists) {
+  return finalists->plan->graph->op_count > LONG_OPS;
 }
 
 /* Whether the aim is the machine at hand. */
@@ -206,13 +213,22 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
   }
 }
 
-/* Plans a finalist for another aim, with ops on the host as they are in its plan; in short programs
- * a lower budget has them chosen anew, and so has the machine at hand, in long ones once. */
+/* Whether search chooses anew which ops run on the host, not the plan without search: beside a
+ * device that is apart, in long programs once, and in short programs for lower budgets too. Where
+ * the processor computes both choose alike, and searching one choice, not three, takes a third. */
+static bool places_anew(const struct mr_finalists *finalists, const struct aim *aim) {
+  bool at_hand = aim->from == 0 && is_at_hand(aim);
+  if (is_short(finalists)) {
+    return at_hand || (aim->from > 0 && aim->budgets == 1);
+  }
+  return finalists->plan->problem.host_apart && at_hand &&
+         !(is_long(finalists) && finalists->turned);
+}
+
+/* Plans a finalist for another aim. */
 static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim, struct mr_program_plan **layout_out) {
-  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
-  bool is_first = aim->from == 0 && is_at_hand(aim) && !(is_long && finalists->turned);
-  if (is_first || (is_short(finalists) && aim->from > 0 && aim->budgets == 1)) {
+  if (places_anew(finalists, aim)) {
     return make_layout(finalists, candidate, aim, NULL, layout_out);
   }
   bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
@@ -248,12 +264,21 @@ static void sort(struct mr_finalists *finalists, uint32_t count) {
   }
 }
 
+/* Whether no plan can be better than this one of the program, but for what it moves: the device
+ * does nothing but what it must, all the time. Beside a host that is apart it could do less. */
+static bool is_unbeatable(const struct mr_finalists *finalists, const struct mr_graph *program,
+                          const struct mr_program_plan *layout) {
+  bool never_waits = layout->step_seconds <= layout->compute_seconds * (1 + ROUNDING);
+  return layout->fits && program->op_count == finalists->plan->graph->op_count &&
+         (mr_program_plan_moved_bytes(layout) == 0 ||
+          (never_waits && !mr_finalists_host_runs(finalists)));
+}
+
 bool mr_finalists_settled(const struct mr_finalists *finalists) {
   const struct mr_candidate *best = &finalists->best[0];
   bool any_will_do = finalists->plan->problem.policy == MR_POLICY_FIRST;
-  bool nothing_to_gain = best->program->op_count == finalists->plan->graph->op_count &&
-                         mr_program_plan_moved_bytes(best->layout) == 0;
-  return best->layout->fits && (any_will_do || nothing_to_gain);
+  return best->layout->fits &&
+         (any_will_do || is_unbeatable(finalists, best->program, best->layout));
 }
 
 /* A turn of the finalists. */
@@ -261,25 +286,38 @@ struct turn {
   const struct mr_finalists *finalists;
   const struct aim *aim;
   struct mr_program_plan *layouts[MR_FINALISTS];
+  _Atomic uint32_t last; /* the first of them whose plan is unbeatable, as far as is known */
 };
 
+/* Those behind an unbeatable one are left out, or were planned in vain: which of the two depends on
+ * the threads, but no plan does. */
 static mr_status plan_finalist(void *context, uint32_t index) {
   struct turn *turn = context;
   const struct mr_candidate *candidate = &turn->finalists->best[index];
-  return candidate->layout->fits
-             ? aim_at(turn->finalists, candidate, turn->aim, &turn->layouts[index])
-             : MR_OK;
+  struct mr_program_plan **layout = &turn->layouts[index];
+  uint32_t last = atomic_load(&turn->last);
+  if (!candidate->layout->fits || index > last) {
+    return MR_OK;
+  }
+  mr_status status = aim_at(turn->finalists, candidate, turn->aim, layout);
+  if (status == MR_OK && !(*layout)->useless &&
+      is_unbeatable(turn->finalists, candidate->program, *layout)) {
+    while (index < last && !atomic_compare_exchange_weak(&turn->last, &last, index)) {
+    }
+  }
+  return status;
 }
 
 /* Plans the first finalists side by side; the best is the first then. */
 static mr_status take_turn(struct mr_finalists *finalists, uint32_t count, const struct aim *aim) {
-  struct turn turn = {.finalists = finalists, .aim = aim};
+  struct turn turn = {.finalists = finalists, .aim = aim, .last = count};
   if (mr_finalists_settled(finalists)) {
     return MR_OK;
   }
   mr_status status = mr_crew_run(finalists->plan->problem.crew, count, plan_finalist, &turn);
+  uint32_t last = atomic_load(&turn.last);
   for (uint32_t i = 0; i < count; i++) {
-    if (status == MR_OK && turn.layouts[i] != NULL) {
+    if (status == MR_OK && turn.layouts[i] != NULL && i <= last) {
       take_layout(&finalists->best[i], turn.layouts[i]);
     } else {
       mr_program_plan_destroy(turn.layouts[i]);
@@ -320,12 +358,12 @@ static bool is_another(const struct mr_finalists *finalists, const struct aim *a
 }
 
 static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
-  uint32_t most = is_short(finalists) ? MR_FINALISTS : AIM_FINALISTS;
-  uint32_t left = mr_finalists_affordable(finalists, is_short(finalists) ? SHORT_AIM_OPS : AIM_OPS);
+  uint32_t count = searched < AIM_FINALISTS ? searched : AIM_FINALISTS;
+  uint32_t left = mr_finalists_affordable(finalists, AIM_OPS);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < MR_COUNT_OF(aims) && left > 0 && status == MR_OK; i++) {
     if (!is_another(finalists, &aims[i])) continue;
-    status = take_turn(finalists, searched < most ? searched : most, &aims[i]);
+    status = take_turn(finalists, count, &aims[i]);
     left--;
   }
   return status;
@@ -334,7 +372,8 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
 /* Changes the best finalists in single decisions. */
 static mr_status amend(struct mr_finalists *finalists) {
   uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
-  uint32_t plans_left = mr_finalists_affordable(finalists, AMEND_OPS);
+  bool few = !finalists->plan->problem.host_apart && !is_short(finalists) && !is_long(finalists);
+  uint32_t plans_left = mr_finalists_affordable(finalists, few ? FEW_AMEND_OPS : AMEND_OPS);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     if (finalists->best[i].layout->fits && !mr_finalists_settled(finalists)) {
@@ -351,15 +390,13 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
   mr_status status = take_turn(finalists, searched, &at_hand);
   finalists->turned = true;
-  bool apart = finalists->plan->problem.host_apart;
-  bool is_long = finalists->plan->graph->op_count > LONG_OPS;
   if (status != MR_OK || finalists->brief) {
     return status;
   }
   if (finalists->count == 1) {
-    return is_long ? MR_OK : go_down(finalists);
+    return is_long(finalists) ? MR_OK : go_down(finalists);
   }
-  if (is_short(finalists) || !(apart || is_long)) {
+  if (is_short(finalists)) {
     status = try_aims(finalists, searched);
   }
   return status == MR_OK && !finalists->amended ? amend(finalists) : status;

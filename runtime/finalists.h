@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best recompute candidates: they are planned with search, and the best of them for budgets and
- * links near those at hand too; beside a device that is apart they are changed in single decisions.
- */
+/* The best recompute candidates: they are planned with search, those of short programs for budgets
+ * and links near those at hand too, and the best are changed in single decisions. */
 #ifndef MEMRUN_RUNTIME_FINALISTS_H
 #define MEMRUN_RUNTIME_FINALISTS_H
 
@@ -54,8 +53,8 @@ MR_CHECK_RESULT mr_status mr_finalists_plan(const struct mr_finalists *finalists
 void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candidate);
 void mr_finalists_drop(struct mr_finalists *finalists);
 
-/* True where no other plan is wanted: the best one moves nothing and runs nothing again, or any
- * that fits will do. */
+/* True where no other plan is wanted: the best one runs nothing again, and moves nothing or never
+ * has the processor wait; or any that fits will do. */
 bool mr_finalists_settled(const struct mr_finalists *finalists);
 
 /* How many plans of the graph are as many as so many ops: half as many where a plan takes twice as
