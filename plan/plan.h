@@ -80,10 +80,10 @@
  * played on the machine at hand, and the fastest is taken. That set is the same whatever the links'
  * rates are, and one more tier only adds to it. Longer programs, and briefer searches, are planned
  * for the machine at hand: there the order is likely, not certain. So it is for jobs whose
- * candidates compete, which runtime/finalists.c has planned for budgets and links near those at
- * hand; bench/monotone.c counts how often it fails. It never fails by more than the gap of the plan
- * with more, whose bound holds for whoever has less. Where the host would do, runtime/ has them
- * planned without NVMe first, so that NVMe beside it makes none slower.
+ * candidates compete, the short ones of which runtime/finalists.c has planned for budgets and links
+ * near those at hand; bench/monotone.c counts how often it fails. It never fails by more than the
+ * gap of the plan with more, whose bound holds for whoever has less. Where the host would do,
+ * runtime/ has them planned without NVMe first, so that NVMe beside it makes none slower.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the

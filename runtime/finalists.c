@@ -37,10 +37,10 @@ _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
 /*
  * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
  * budget of the ladder, slower or faster links. Searches miss some per cent here and there, and
- * what one misses is often found for a machine that is almost the same: so plans are faster, up to
- * 5 %, and those of short jobs half as often slower with more to work with. The first of the list
- * find most. Copies at half their rate are among the three that a short job beside a device and
- * NVMe affords: without them one of 4 layers was 11 % slower with copies twice as fast.
+ * what one misses is often found for a machine that is almost the same: so plans of short programs
+ * are half as often slower with more to work with. The first of the list find most. Copies at half
+ * their rate are among the three that one affords beside a device and NVMe: without them one of 4
+ * layers was 11 % slower with copies twice as fast.
  */
 struct aim {
   uint32_t from;      /* budgets of the ladder, from the highest, that are passed over */
@@ -215,9 +215,13 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
 
 /* Whether search chooses anew which ops run on the host, not the plan without search: beside a
  * device that is apart, in long programs once, and in short programs for lower budgets too. Where
- * the processor computes both choose alike, and searching one choice, not three, takes a third. */
+ * the processor computes both choose alike, and searching one choice, not three, takes a third. A
+ * host without room leaves nothing to choose. */
 static bool places_anew(const struct mr_finalists *finalists, const struct aim *aim) {
   bool at_hand = aim->from == 0 && is_at_hand(aim);
+  if (finalists->plan->problem.budget_bytes[MR_TIER_HOST] == 0) {
+    return true;
+  }
   if (is_short(finalists)) {
     return at_hand || (aim->from > 0 && aim->budgets == 1);
   }

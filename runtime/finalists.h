@@ -64,8 +64,8 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
 /* How many of the finalists, the best first, are planned with updates in the next step too. */
 uint32_t mr_finalists_deferred(const struct mr_finalists *finalists);
 
-/* Plans the finalists with search, then for what is near, and changes them in single decisions, the
- * latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
+/* Plans the finalists with search, those of short programs for what is near too, and changes them in
+ * single decisions, the latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
 
 #endif

@@ -3,7 +3,7 @@
  * Making a plan: the best of a bounded number of recompute candidates: the one predicted fastest,
  * of equals the one that moves least. Bounds tell where to look for candidates (runtime/along.c);
  * every one is planned without search, which takes a tenth of the time; the best few are searched,
- * for budgets and links near those at hand too, or changed in single decisions
+ * in short programs for budgets and links near those at hand too, and changed in single decisions
  * (runtime/finalists.c). A candidate whose bound is no better than the best plan so far is not
  * planned. Where not all candidates have their updates in the next step, the best are planned again
  * with them there: all of them, or those that the host does not run beside the device. A program

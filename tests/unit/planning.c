@@ -134,13 +134,17 @@ static char *plan_text(const struct mr_graph *graph, uint32_t threads, long *byt
   return text;
 }
 
-/* A short program is planned for several machines, a long one for that at hand. */
+/* A short program is planned for several machines, a long one for that at hand; the last is planned
+ * until its moves hold up no op. */
 static void threads_do_not_change_the_plan(void **state) {
   (void)state;
-  static const uint32_t layers[] = {2, 11};
+  static const struct {
+    uint32_t layers;
+    uint64_t memory_bytes;
+  } programs[] = {{2, 4 * MR_MIB}, {11, 4 * MR_MIB}, {11, 32 * MR_MIB}};
   static const uint32_t threads[] = {2, 8};
-  for (uint32_t i = 0; i < MR_COUNT_OF(layers); i++) {
-    struct mr_graph *graph = plan_layers_graph(layers[i], 4 * MR_MIB);
+  for (uint32_t i = 0; i < MR_COUNT_OF(programs); i++) {
+    struct mr_graph *graph = plan_layers_graph(programs[i].layers, programs[i].memory_bytes);
     long one_bytes = 0;
     char *one = plan_text(graph, 1, &one_bytes);
     for (uint32_t k = 0; k < MR_COUNT_OF(threads); k++) {
