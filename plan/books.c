@@ -146,6 +146,23 @@ uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to)
   return (uint64_t)most;
 }
 
+/* Twice as many each time while they are, then half as many. */
+uint32_t mr_books_run(const struct mr_books *books, uint32_t op, bool before, uint32_t longest,
+                      uint64_t pages) {
+  uint32_t count = 0;
+  uint32_t more = 1;
+  bool doubles = true;
+  while (count < longest && more > 0) {
+    uint32_t next = (uint32_t)mr_min_u64((uint64_t)count + more, longest);
+    bool fits = before ? mr_books_most(books, op - next, op - count) <= pages
+                       : mr_books_most(books, op + count, op + next) <= pages;
+    count = fits ? next : count;
+    doubles = doubles && fits;
+    more = doubles ? 2 * more : more / 2;
+  }
+  return count;
+}
+
 uint64_t mr_books_peak(const struct mr_books *books) {
   return (uint64_t)larger(books->most[1], 0);
 }

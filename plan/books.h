@@ -34,7 +34,11 @@ void mr_books_add(struct mr_books *books, uint32_t from, uint32_t to, int64_t pa
 
 /* The most in use at any op of [from, to); 0 where the range is empty. */
 uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to);
-/* The same over the whole step. */
+/* At how many ops in a row, at most `longest`, no more than so many are in use: from the op on, or
+ * right before it. */
+uint32_t mr_books_run(const struct mr_books *books, uint32_t op, bool before, uint32_t longest,
+                      uint64_t pages);
+/* The most in use over the whole step. */
 uint64_t mr_books_peak(const struct mr_books *books);
 uint64_t mr_books_at(const struct mr_books *books, uint32_t op);
 

@@ -529,6 +529,11 @@ static void advance(struct sweep *sweep) {
   }
 }
 
+/* How much further the end of a hole may go. */
+static uint32_t distance(uint64_t from, uint64_t to) {
+  return to > from ? (uint32_t)(to - from) : 0;
+}
+
 /*
  * The sweep stops between two steps, where some gaps are open: how far their holes will be narrowed
  * is not known yet, so they are narrowed as they were on the lap before.
@@ -545,20 +550,17 @@ static void settle(struct sweep *sweep) {
     struct mr_draft_gap *gap = &draft->gaps[i];
     if (!sweep->open[i]) continue;
     uint64_t pages = draft->pages[gap->tensor];
+    MR_ASSERT(pages <= draft->limit_pages);
+    uint64_t most_pages = draft->limit_pages - pages;
     uint32_t release = gap->release_op;
-    uint32_t latest = mr_draft_last_release(draft, gap);
-    while (release < sweep->last_release[i] && release < latest &&
-           mr_draft_has_room(draft, release, release + 1, pages)) {
-      release++;
-    }
+    uint64_t latest = mr_min_u64(sweep->last_release[i], mr_draft_last_release(draft, gap));
+    release += mr_books_run(&draft->usage, release, false, distance(release, latest), most_pages);
     mr_draft_set_release(draft, i, release);
     uint32_t evict = gap->evict_op == gap->after_op ? sweep->last_evict[i] : gap->evict_op;
     gap->evict_op = (uint32_t)mr_min_u64(evict, release - 1ull);
     uint32_t fetch = gap->fetch_op;
-    while (fetch > sweep->last_fetch[i] && fetch > gap->release_op &&
-           mr_draft_has_room(draft, fetch - 1, fetch, pages)) {
-      fetch--;
-    }
+    uint64_t earliest = mr_max_u64(sweep->last_fetch[i], gap->release_op);
+    fetch -= mr_books_run(&draft->usage, fetch, true, distance(earliest, fetch), most_pages);
     mr_draft_set_fetch(draft, i, fetch);
   }
 }
