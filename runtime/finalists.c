@@ -58,6 +58,9 @@ static const struct aim aims[] = {
  * to work with three times as often without. */
 #define AIM_OPS       1200u
 #define AIM_FINALISTS 5u
+/* So many choose once more which ops run on the host: without, plans are slower with more to work
+ * with by two or three times as much. */
+#define PLACED 3u
 /* At last the best few are changed in single decisions, in so many plans as have so many ops
  * together (runtime/amend.c): in few where the processor computes and a dozen candidates compete,
  * which gain 0.04 % by it. */
@@ -215,18 +218,18 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
 
 /* Whether search chooses anew which ops run on the host, not the plan without search: beside a
  * device that is apart, in long programs once, and in short programs for lower budgets too. Where
- * the processor computes both choose alike, and searching one choice, not three, takes a third. A
- * host without room leaves nothing to choose. */
+ * the processor computes both mostly choose alike, and searching one choice, not three, takes a
+ * third: it is left to the best few. A host without room leaves nothing to choose. */
 static bool places_anew(const struct mr_finalists *finalists, const struct aim *aim) {
   bool at_hand = aim->from == 0 && is_at_hand(aim);
+  bool apart = finalists->plan->problem.host_apart;
   if (finalists->plan->problem.budget_bytes[MR_TIER_HOST] == 0) {
     return true;
   }
   if (is_short(finalists)) {
     return at_hand || (aim->from > 0 && aim->budgets == 1);
   }
-  return finalists->plan->problem.host_apart && at_hand &&
-         !(is_long(finalists) && finalists->turned);
+  return at_hand && (apart ? !(is_long(finalists) && finalists->turned) : finalists->placing);
 }
 
 /* Plans a finalist for another aim. */
@@ -389,12 +392,30 @@ static mr_status amend(struct mr_finalists *finalists) {
   return status;
 }
 
+/* Has the best of them choose which ops run on the host, where none has yet. */
+static mr_status place_best(struct mr_finalists *finalists, uint32_t searched,
+                            const struct aim *at_hand) {
+  const struct mr_plan_problem *problem = &finalists->plan->problem;
+  if (is_short(finalists) || is_long(finalists) || problem->host_apart ||
+      problem->budget_bytes[MR_TIER_HOST] == 0) {
+    return MR_OK;
+  }
+  finalists->placing = true;
+  mr_status status = take_turn(finalists, searched < PLACED ? searched : PLACED, at_hand);
+  finalists->placing = false;
+  return status;
+}
+
 mr_status mr_finalists_search(struct mr_finalists *finalists) {
   static const struct aim at_hand = {0, 1, 1, 1};
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
   mr_status status = take_turn(finalists, searched, &at_hand);
   finalists->turned = true;
   if (status != MR_OK || finalists->brief) {
+    return status;
+  }
+  status = place_best(finalists, searched, &at_hand);
+  if (status != MR_OK) {
     return status;
   }
   if (finalists->count == 1) {

@@ -27,6 +27,7 @@ struct mr_finalists {
   uint32_t most;     /* that there may be */
   uint32_t searched; /* the first of them */
   bool turned;       /* the first of them were planned with search */
+  bool placing;      /* search chooses which ops run on the host */
   bool amended;      /* the best were changed in single decisions */
 };
 
@@ -64,8 +65,8 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
 /* How many of the finalists, the best first, are planned with updates in the next step too. */
 uint32_t mr_finalists_deferred(const struct mr_finalists *finalists);
 
-/* Plans the finalists with search, those of short programs for what is near too, and changes them in
- * single decisions, the latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
+/* Plans the finalists with search, those of short programs for what is near too, and changes them
+ * in single decisions, the latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
 
 #endif
