@@ -53,9 +53,9 @@ static const struct aim aims[] = {
     {0, 1, 0.125, 1}, {0, 1, 1, 8},     {0, 1, 8, 1}, {0, 1, 1, 0.125}, {0, 1, 0.125, 8},
     {0, 1, 8, 8},     {0, 1, 8, 0.125},
 };
-/* The best few finalists of short programs are planned for so many of them as have so many ops
- * together. Longer ones gain nothing by it; of short ones those of two layers are slower with more
- * to work with three times as often without. */
+/* The best few finalists of short programs, beside a host that is apart all, are planned for so
+ * many of them as have so many ops together. Longer ones gain nothing by it; of short ones those of
+ * two layers are slower with more to work with three times as often without. */
 #define AIM_OPS       1200u
 #define AIM_FINALISTS 5u
 /* So many choose once more which ops run on the host: without, plans are slower with more to work
@@ -365,7 +365,8 @@ static bool is_another(const struct mr_finalists *finalists, const struct aim *a
 }
 
 static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
-  uint32_t count = searched < AIM_FINALISTS ? searched : AIM_FINALISTS;
+  bool all = searched <= AIM_FINALISTS || mr_finalists_host_runs(finalists);
+  uint32_t count = all ? searched : AIM_FINALISTS;
   uint32_t left = mr_finalists_affordable(finalists, AIM_OPS);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < MR_COUNT_OF(aims) && left > 0 && status == MR_OK; i++) {
