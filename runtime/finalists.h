@@ -55,7 +55,7 @@ void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candi
 void mr_finalists_drop(struct mr_finalists *finalists);
 
 /* True where no other plan is wanted: the best one runs nothing again, and moves nothing or never
- * has the processor wait; or any that fits will do. */
+ * has the device wait; or any that fits will do. */
 bool mr_finalists_settled(const struct mr_finalists *finalists);
 
 /* How many plans of the graph are as many as so many ops: half as many where a plan takes twice as
