@@ -120,9 +120,12 @@ void mr_taken_tell(struct mr_run *run) {
           run->handover.memory.bytes,
       atomic_load(&run->taken.nvme_bytes),
   };
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  mr_settings_tell_budgets(&run->plan->settings, budget_bytes);
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     uint64_t need_bytes = mr_plan_need_bytes(run->layout, tier);
     uint64_t of_device = tier == MR_TIER_DEVICE;
+    atomic_store(&run->told_budget_bytes[tier], budget_bytes[tier]);
     MR_ASSERT(now_bytes[tier] <= need_bytes);
     raise(&run->peak_bytes[tier], now_bytes[tier] + of_device * run->taken.outside_bytes);
     raise(&run->planned_peak_bytes[tier],

@@ -110,7 +110,12 @@ mr_status mr_run_switch(struct mr_run *run, struct mr_plan *plan) {
   } else {
     uint64_t start_ns = mr_clock_ns();
     mr_queues_rest(run);
-    status = move_over(run, next, plan);
+    status = mr_run_flush_trace(run); /* the program that it names things of will be gone */
+    if (status == MR_OK) {
+      status = move_over(run, next, plan);
+    } else {
+      mr_tiers_fini(next);
+    }
     if (status != MR_OK) {
       mr_run_fail(run, status);
     }

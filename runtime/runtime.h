@@ -330,6 +330,7 @@ struct mr_run {
   /* Since the run began; any thread may read them. */
   _Atomic uint64_t peak_bytes[MR_TIER_COUNT]; /* measured */
   _Atomic uint64_t planned_peak_bytes[MR_TIER_COUNT];
+  _Atomic uint64_t told_budget_bytes[MR_TIER_COUNT]; /* of now, as the user gave them */
   uint64_t before_moved_bytes[MR_LINK_COUNT];
   uint64_t before_busy_ns[MR_LINK_COUNT];
   uint64_t before_host_bytes;
@@ -404,6 +405,9 @@ void mr_queues_rest(struct mr_run *run);
  * device that hangs: the run, the plan and the graph must stay then. */
 bool mr_queues_stop(struct mr_run *run);
 void mr_queues_fini(struct mr_run *run);
+
+/* Writes what the timeline has so far, whose names are those of the present plan's program. */
+MR_CHECK_RESULT mr_status mr_run_flush_trace(struct mr_run *run);
 
 /* Runs what is pending, between two steps; a failure is the run's. */
 MR_CHECK_RESULT mr_status mr_run_flush(struct mr_run *run);

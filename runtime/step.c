@@ -135,8 +135,8 @@ static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) 
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     report->peak_bytes[tier] = atomic_load(&run->peak_bytes[tier]);
     report->planned_peak_bytes[tier] = atomic_load(&run->planned_peak_bytes[tier]);
+    report->budget_bytes[tier] = atomic_load(&run->told_budget_bytes[tier]);
   }
-  mr_settings_tell_budgets(&run->plan->settings, report->budget_bytes);
   report->resident_peak_bytes = mr_resident_peak_bytes();
 }
 
@@ -203,7 +203,7 @@ static void report_step(struct mr_run *run, const struct account *account, doubl
 }
 
 /* Write-backs may still be going on, and they add to their rows: the locks keep them out. */
-static mr_status flush_trace(struct mr_run *run) {
+mr_status mr_run_flush_trace(struct mr_run *run) {
   if (run->trace == NULL) {
     return MR_OK;
   }
@@ -314,7 +314,7 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
   double seconds = (double)(mr_clock_ns() - start_ns) * 1e-9;
   report_step(run, &account, seconds, report_out);
   run->flush_seconds = mode == MR_STEP_TRAIN ? 0 : run->flush_seconds;
-  status = flush_trace(run);
+  status = mr_run_flush_trace(run);
   if (status != MR_OK) {
     mr_run_fail(run, status);
   }

@@ -89,6 +89,21 @@ class Lines(harness.Case):
         events = events["traceEvents"] if isinstance(events, dict) else events
         self.assertTrue(any(event.get("ph") == "X" for event in events))
 
+    def test_trace_over_plans(self):
+        """Events before another plan have the names of the program that is gone with the old."""
+        names = []
+        for replan in ("never", "always"):
+            path = harness.scratch / ("trace-" + replan)
+            self.assert_status(harness.run(*job("--trace", path, "--steps", "8", "--defer",
+                                                "always", "--recompute", "none", "--replan",
+                                                replan, "--offload", "host", "--device-mem",
+                                                harness.budgets(TINY)[1] * 2)), 0)
+            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+            names.append({event["name"] for event in events
+                          if event["ph"] == "X" and event["tid"] == 1})
+        self.assertEqual(names[1] - {"another plan"}, names[0])
+        self.assertIn("another plan", names[1])
+
     def test_evaluation(self):
         text = harness.scratch / "text.txt"
         text.write_bytes(bytes(range(256)) * 40)
