@@ -364,7 +364,8 @@ static mr_status try_collected(struct amender *a, bool *taken_out) {
     const struct mr_program_plan *layout = a->variants[i].candidate.layout;
     const struct mr_program_plan *best =
         winner == NULL ? a->best->layout : winner->candidate.layout;
-    if (!layout->useless && mr_candidate_is_better(layout, best)) {
+    if (!layout->useless && mr_finalists_can_map(a->finalists, layout) &&
+        mr_candidate_is_better(layout, best)) {
       winner = &a->variants[i];
     }
   }

@@ -10,29 +10,62 @@
 #include "base/base.h"
 #include "runtime/amend.h"
 
-/* Plans without search tell about which candidates are good, within some per cent: of a dozen, the
- * one that is best with search takes 1 % less time on average than that of three, and up to 3 %. So
- * many are searched as have so many ops together, and fewer where the program is long, or where ops
- * run on a host beside the device, since each is then planned in a dozen ways. Planning takes up to
- * a second; for the largest preset beside such a host two and a half. */
-#define SEARCHED_OPS        9000u
-#define SEARCHED_OPS_BESIDE 2000u
-#define SHORT_OPS_BESIDE    900u /* where all that are searched are planned for other aims too */
-#define LONG_OPS            1500u
-#define LONG_SEARCHED       3u
-#define FEW_FINALISTS       4u /* in these two cases */
+/*
+ * How much is tried. Plans without search tell about which candidates are good, within some per
+ * cent: of a dozen, the one that is best with search takes 1 % less time on average than that of
+ * three, and up to 3 %. So many are searched as have so many ops together, and fewer where the
+ * program is long, or where ops run on a host beside the device, since each is then planned in a
+ * dozen ways. Planning takes up to a second; for the largest preset beside such a host two and a
+ * half.
+ */
+struct effort {
+  uint32_t finalists;    /* candidates that stay, by plans without search */
+  uint32_t searched;     /* of them, at most */
+  uint32_t searched_ops; /* and, but for one, no more than have so many ops together */
+  uint32_t aimed;        /* of them, planned for other aims too */
+  uint32_t placed_ops;   /* so many of them choose anew which ops run on the host */
+  uint32_t amend_ops;    /* plans in which single decisions are changed (runtime/amend.c) */
+  uint32_t budget_ops;   /* plans for lower budgets, where no program competes with this one */
+};
+
+enum length { SHORT_PROGRAM = 0, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
+enum host { PROCESSOR_COMPUTES = 0, DEVICE_ALONE, BESIDE_HOST, HOSTS };
+
+#define LONG_OPS         1500u /* more are long; MR_MACHINE_OPS at most are short */
+#define SHORT_BUDGET_OPS 6000u
+#define MAX_BUDGETS      32u /* of the ladder */
+_Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
+                   MAX_BUDGETS >= MR_MACHINE_ROUNDS,
+               "short programs are planned for many machines (plan/machines.c)");
+
+/*
+ * Short programs have time for other aims, without which those of two layers are slower with more
+ * to work with three times as often; longer ones gain nothing by them. Where the processor computes
+ * a usual program, a dozen candidates compete: changes of single decisions gain 0.04 % there, so
+ * that few are made; the host's ops are chosen by plans without search, and without the few that
+ * choose anew plans are slower with more to work with by two or three times as much.
+ */
+static const struct effort efforts[LENGTHS][HOSTS] = {
+    [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
+                       [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
+                       [BESIDE_HOST] = {12, 12, 900, 12, 0, 8000, SHORT_BUDGET_OPS}},
+    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2400, 2300, 2200},
+                       [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, 2200},
+                       [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, 2200}},
+    [LONG_PROGRAM] = {[PROCESSOR_COMPUTES] = {4, 3, 9000, 0, 0, 8000, 0},
+                      [DEVICE_ALONE] = {4, 3, 9000, 0, 0, 8000, 0},
+                      [BESIDE_HOST] = {4, 3, 2000, 0, 0, 8000, 0}},
+};
+
 /* Beside a host so many finalists are planned with updates in the next step as have so many ops
  * together: where there is no NVMe none of the longest, of which one candidate is searched. A plan
  * without search tells too little of it: what came 0.4 % ahead was 20 % behind with search. */
 #define DEFERRED_OPS 6000u
-/* A program that no other competes with goes down so many budgets of the ladder, by its ops; a
- * short one is planned for many machines on the way (plan/machines.c). */
-#define BUDGET_OPS       2200u
-#define SHORT_BUDGET_OPS 6000u
-#define MAX_BUDGETS      32u
-_Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
-                   MAX_BUDGETS >= MR_MACHINE_ROUNDS,
-               "short programs are planned for many machines");
+/* So many aims are tried as have so many ops together. */
+#define AIM_OPS  1200u
+#define PLACED   3u   /* finalists at most */
+#define AMENDED  3u   /* the same */
+#define ROUNDING 1e-9 /* relative, of sums of seconds */
 
 /*
  * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
@@ -53,21 +86,6 @@ static const struct aim aims[] = {
     {0, 1, 0.125, 1}, {0, 1, 1, 8},     {0, 1, 8, 1}, {0, 1, 1, 0.125}, {0, 1, 0.125, 8},
     {0, 1, 8, 8},     {0, 1, 8, 0.125},
 };
-/* The best few finalists of short programs, beside a host that is apart all, are planned for so
- * many of them as have so many ops together. Longer ones gain nothing by it; of short ones those of
- * two layers are slower with more to work with three times as often without. */
-#define AIM_OPS       1200u
-#define AIM_FINALISTS 5u
-/* So many choose once more which ops run on the host: without, plans are slower with more to work
- * with by two or three times as much. */
-#define PLACED 3u
-/* At last the best few are changed in single decisions, in so many plans as have so many ops
- * together (runtime/amend.c): in few where the processor computes and a dozen candidates compete,
- * which gain 0.04 % by it. */
-#define AMEND_OPS     8000u
-#define FEW_AMEND_OPS 2300u
-#define AMENDED       3u
-#define ROUNDING      1e-9 /* relative, of sums of seconds */
 
 bool mr_finalists_host_runs(const struct mr_finalists *finalists) {
   const struct mr_plan_problem *problem = &finalists->plan->problem;
@@ -75,17 +93,31 @@ bool mr_finalists_host_runs(const struct mr_finalists *finalists) {
          problem->budget_bytes[MR_TIER_HOST] > 0;
 }
 
+static bool is_short(const struct mr_finalists *finalists) {
+  return finalists->plan->graph->op_count <= MR_MACHINE_OPS;
+}
+
+static bool is_long(const struct mr_finalists *finalists) {
+  return finalists->plan->graph->op_count > LONG_OPS;
+}
+
+static const struct effort *effort_of(const struct mr_finalists *finalists) {
+  enum length length = is_short(finalists)  ? SHORT_PROGRAM
+                       : is_long(finalists) ? LONG_PROGRAM
+                                            : USUAL_PROGRAM;
+  enum host host = mr_finalists_host_runs(finalists)     ? BESIDE_HOST
+                   : finalists->plan->problem.host_apart ? DEVICE_ALONE
+                                                         : PROCESSOR_COMPUTES;
+  return &efforts[length][host];
+}
+
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief) {
-  uint32_t ops = plan->graph->op_count;
   *finalists = (struct mr_finalists){.plan = plan, .brief = brief};
-  bool beside = mr_finalists_host_runs(finalists);
-  uint32_t beside_ops = ops <= MR_MACHINE_OPS ? SHORT_OPS_BESIDE : SEARCHED_OPS_BESIDE;
-  uint32_t searched = (beside ? beside_ops : SEARCHED_OPS) / ops;
-  bool is_long = ops > LONG_OPS;
-  uint32_t limit = is_long ? LONG_SEARCHED : MR_FINALISTS;
-  searched = searched < limit ? searched : limit;
-  bool few = is_long || (beside && ops > MR_MACHINE_OPS);
-  finalists->most = few ? FEW_FINALISTS : MR_FINALISTS;
+  const struct effort *effort = effort_of(finalists);
+  uint32_t searched = effort->searched_ops / plan->graph->op_count;
+  searched = searched < effort->searched ? searched : effort->searched;
+  MR_ASSERT(effort->finalists <= MR_FINALISTS);
+  finalists->most = effort->finalists;
   finalists->searched = brief || searched == 0 ? 1 : searched;
 }
 
@@ -106,12 +138,10 @@ static uint64_t page_count(const struct mr_program_plan *layout) {
   return smallest == UINT64_MAX ? 0 : smallest / layout->page_bytes;
 }
 
-static bool is_short(const struct mr_finalists *finalists) {
-  return finalists->plan->graph->op_count <= MR_MACHINE_OPS;
-}
-
-static bool is_long(const struct mr_finalists *finalists) {
-  return finalists->plan->graph->op_count > LONG_OPS;
+bool mr_finalists_can_map(const struct mr_finalists *finalists,
+                          const struct mr_program_plan *layout) {
+  return page_count(layout) <= finalists->max_page_count ||
+         layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES;
 }
 
 /* Whether the aim is the machine at hand. */
@@ -156,8 +186,7 @@ static mr_status make_layout(const struct mr_finalists *finalists,
       mr_program_plan_destroy(layout);
       return status;
     }
-    if (layout->useless || page_count(layout) <= finalists->max_page_count ||
-        layout->page_bytes >= MR_DEVICE_HUGE_PAGE_BYTES) {
+    if (layout->useless || mr_finalists_can_map(finalists, layout)) {
       *layout_out = layout;
       return MR_OK;
     }
@@ -350,8 +379,7 @@ uint32_t mr_finalists_deferred(const struct mr_finalists *finalists) {
 
 /* A program alone goes down the ladder. */
 static mr_status go_down(struct mr_finalists *finalists) {
-  uint32_t budgets =
-      mr_finalists_affordable(finalists, is_short(finalists) ? SHORT_BUDGET_OPS : BUDGET_OPS);
+  uint32_t budgets = mr_finalists_affordable(finalists, effort_of(finalists)->budget_ops);
   struct aim lower = {1, budgets < MAX_BUDGETS ? budgets : MAX_BUDGETS, 1, 1};
   return budgets > 0 ? take_turn(finalists, 1, &lower) : MR_OK;
 }
@@ -365,9 +393,9 @@ static bool is_another(const struct mr_finalists *finalists, const struct aim *a
 }
 
 static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
-  bool all = searched <= AIM_FINALISTS || mr_finalists_host_runs(finalists);
-  uint32_t count = all ? searched : AIM_FINALISTS;
-  uint32_t left = mr_finalists_affordable(finalists, AIM_OPS);
+  uint32_t most = effort_of(finalists)->aimed;
+  uint32_t count = searched < most ? searched : most;
+  uint32_t left = count > 0 ? mr_finalists_affordable(finalists, AIM_OPS) : 0;
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < MR_COUNT_OF(aims) && left > 0 && status == MR_OK; i++) {
     if (!is_another(finalists, &aims[i])) continue;
@@ -380,8 +408,7 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
 /* Changes the best finalists in single decisions. */
 static mr_status amend(struct mr_finalists *finalists) {
   uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
-  bool few = !finalists->plan->problem.host_apart && !is_short(finalists) && !is_long(finalists);
-  uint32_t plans_left = mr_finalists_affordable(finalists, few ? FEW_AMEND_OPS : AMEND_OPS);
+  uint32_t plans_left = mr_finalists_affordable(finalists, effort_of(finalists)->amend_ops);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     if (finalists->best[i].layout->fits && !mr_finalists_settled(finalists)) {
@@ -396,13 +423,14 @@ static mr_status amend(struct mr_finalists *finalists) {
 /* Has the best of them choose which ops run on the host, where none has yet. */
 static mr_status place_best(struct mr_finalists *finalists, uint32_t searched,
                             const struct aim *at_hand) {
-  const struct mr_plan_problem *problem = &finalists->plan->problem;
-  if (is_short(finalists) || is_long(finalists) || problem->host_apart ||
-      problem->budget_bytes[MR_TIER_HOST] == 0) {
+  uint64_t room = finalists->plan->problem.budget_bytes[MR_TIER_HOST];
+  uint32_t count = mr_finalists_affordable(finalists, effort_of(finalists)->placed_ops);
+  count = count < PLACED ? count : PLACED;
+  if (room == 0 || count == 0) {
     return MR_OK;
   }
   finalists->placing = true;
-  mr_status status = take_turn(finalists, searched < PLACED ? searched : PLACED, at_hand);
+  mr_status status = take_turn(finalists, searched < count ? searched : count, at_hand);
   finalists->placing = false;
   return status;
 }
@@ -420,11 +448,9 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
     return status;
   }
   if (finalists->count == 1) {
-    return is_long(finalists) ? MR_OK : go_down(finalists);
+    return go_down(finalists);
   }
-  if (is_short(finalists)) {
-    status = try_aims(finalists, searched);
-  }
+  status = try_aims(finalists, searched);
   return status == MR_OK && !finalists->amended ? amend(finalists) : status;
 }
 

@@ -37,6 +37,10 @@ void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, boo
 /* Whether ops may run on a host beside the device. */
 bool mr_finalists_host_runs(const struct mr_finalists *finalists);
 
+/* Whether the device can map the plan's pages one by one. */
+bool mr_finalists_can_map(const struct mr_finalists *finalists,
+                          const struct mr_program_plan *layout);
+
 void mr_candidate_fini(struct mr_candidate *candidate);
 
 /* Marks the tensors that ops on the host use there in the candidate's plan. */

@@ -27,14 +27,17 @@ static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_b
   return plan;
 }
 
-/* The program of the plan, planned by one search beside a host that gets through so many bytes. */
-static struct mr_candidate search_once(struct mr_plan *plan, double host_bytes_per_second) {
+/* The program of the plan, planned by one search beside a host that gets through so many bytes.
+ * `rung`: of the ladder of budgets. */
+static struct mr_candidate search_once(struct mr_plan *plan, double host_bytes_per_second,
+                                       uint32_t rung) {
   struct mr_candidate candidate = {.program = plan->graph};
   plan->problem.host_bytes_per_second = host_bytes_per_second;
   assert_int_equal(mr_planning_estimate(plan, plan->graph, &candidate.op_seconds), MR_OK);
   struct mr_plan_problem problem = plan->problem;
   problem.program = candidate.program;
   problem.op_seconds = candidate.op_seconds;
+  problem.search_from = rung;
   problem.search_rounds = 1;
   assert_int_equal(mr_program_plan_make(&problem, &candidate.layout), MR_OK);
   assert_true(candidate.layout->fits);
@@ -56,8 +59,8 @@ static void amended_plans_are_valid_and_faster(void **state) {
   for (uint64_t mebibytes = 96; mebibytes <= 224; mebibytes += 64) {
     struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
     struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB);
-    const struct mr_finalists finalists = {.plan = plan};
-    struct mr_candidate candidate = search_once(plan, 1e9);
+    const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
+    struct mr_candidate candidate = search_once(plan, 1e9, 0);
     double seconds = candidate.layout->step_seconds;
     uint32_t plans_left = 0;
     assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
@@ -74,6 +77,31 @@ static void amended_plans_are_valid_and_faster(void **state) {
     mr_plan_destroy(plan);
     mr_graph_destroy(graph);
   }
+}
+
+/* A plan that takes more pages than the device can map is none, however fast it is. */
+static void amended_plans_can_be_mapped(void **state) {
+  (void)state;
+  struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
+  struct mr_plan *plan = make_plan(graph, 160 * MR_MIB);
+  uint32_t page_count = 0;
+  double seconds[2];
+  for (uint32_t limited = 0; limited < 2; limited++) {
+    struct mr_candidate candidate = search_once(plan, 1e9, 6);
+    page_count = candidate.layout->device_page_count;
+    const struct mr_finalists finalists = {.plan = plan,
+                                           .max_page_count = limited ? page_count : UINT64_MAX};
+    uint32_t plans_left = 60;
+    assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
+    verify(plan, &candidate);
+    seconds[limited] = candidate.layout->step_seconds;
+    assert_true((candidate.layout->device_page_count <= page_count) == (limited == 1));
+    mr_candidate_fini(&candidate);
+  }
+  print_message("%u pages at most: %.6f s, else %.6f s\n", page_count, seconds[1], seconds[0]);
+  assert_true(seconds[1] > seconds[0]);
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
 }
 
 /* What an explanation names in place of a decision is no better than what was decided: it was, by
@@ -103,6 +131,7 @@ static void no_decision_is_better_left_out(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(amended_plans_are_valid_and_faster),
+      cmocka_unit_test(amended_plans_can_be_mapped),
       cmocka_unit_test(no_decision_is_better_left_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
