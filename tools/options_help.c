@@ -130,7 +130,7 @@ void options_help(struct output *output, const struct cli_command *command) {
   output_text(output, "\nFirst steps:\n"
                       "  memrun --offload nvme train     train a model that does not fit\n"
                       "  memrun --offload nvme verify    prove that the results are the same\n"
-                      "\nOptions that every command takes:\n");
+                      "\nOptions of every command; layout has the last four alone:\n");
   help_groups(output, CLI_ALL);
   output_text(output, "\nmemrun COMMAND --help shows the others. Exit status: 0 done, 1 results "
                       "differ, 2 usage,\n3 does not fit, 4 input or output, 5 corrupt data, 130 "

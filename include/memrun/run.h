@@ -243,10 +243,11 @@ struct mr_step_report {
 struct mr_run;
 
 /*
- * Plans, verifies, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused before
- * anything was allocated or written, with one line that names the largest op and the smallest
- * budget; MR_UNSUPPORTED: the device is not there; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE.
- * The graph is borrowed until the run is destroyed. All tensors start as zeros.
+ * Plans, verifies the plan where options say so, it was kept in a file or the build is a checked
+ * one, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused before anything was
+ * allocated or written, with one line that names the largest op and the smallest budget;
+ * MR_UNSUPPORTED: the device is not there; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE. The graph
+ * is borrowed until the run is destroyed. All tensors start as zeros.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
                                                const struct mr_options *options,
@@ -299,9 +300,9 @@ MR_API MR_CHECK_RESULT mr_status mr_run_step(struct mr_run *run, mr_step_mode mo
 MR_API MR_CHECK_RESULT mr_status mr_run_sync(struct mr_run *run);
 
 /*
- * The occupancy of this moment, for a progress display: any thread. `step` is the step in progress
- * or the last one, `seconds` the time since it began (0 between steps); moved bytes and busy
- * seconds are since the run began, so that a reader takes differences.
+ * The figures so far, for a progress display: of tiers the most they held. Any thread. `step` is
+ * the step in progress or the last one, `seconds` the time since it began (0 between steps); moved
+ * bytes and busy seconds are since the run began, so that a reader takes differences.
  */
 MR_API void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out);
 
