@@ -19,8 +19,8 @@ struct mr_trace;
 MR_CHECK_RESULT mr_status mr_trace_create(const char *path, const char *const *track_names,
                                           uint32_t track_count, struct mr_trace **trace_out);
 
-/* Records [start_ns, end_ns) of the monotonic clock; `name` lasts until it is flushed; does not allocate.
- * NULL trace: nothing. */
+/* Records [start_ns, end_ns) of the monotonic clock; `name` lasts until it is flushed; does not
+ * allocate. NULL trace: nothing. */
 void mr_trace_add(struct mr_trace *trace, uint32_t track, const char *name, uint64_t bytes,
                   uint64_t start_ns, uint64_t end_ns);
 
