@@ -207,7 +207,8 @@ static mr_status search_tiers(struct mr_search *search) {
   return status == MR_OK && without ? mr_finalists_search(&search->finalists) : status;
 }
 
-/* The search and the bound, side by side where a thread is to spare. */
+/* The search and the bound, unless it is known or not wanted, side by side where a thread is to
+ * spare. */
 struct both {
   struct mr_search *search;
   struct mr_plan_problem problem; /* the bound's: the search changes the plan's */
@@ -231,8 +232,10 @@ static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   mr_finalists_init(&search.finalists, plan, like != NULL);
   take_pages(&search.finalists);
   double start = mr_clock_seconds();
-  struct both both = {.search = &search, .problem = plan->problem};
-  mr_status status = mr_crew_run(plan->problem.crew, 2, do_either, &both);
+  struct both both = {
+      .search = &search, .problem = plan->problem, .bound_seconds = plan->bound_seconds};
+  bool bounds = like == NULL && !(plan->bound_seconds > 0);
+  mr_status status = mr_crew_run(plan->problem.crew, bounds ? 2 : 1, do_either, &both);
   if (status == MR_OK) {
     plan->bound_seconds = both.bound_seconds;
     keep_best(&search);

@@ -152,8 +152,8 @@ static bool replan_due(const struct mr_run *run, double error) {
          run->planned_again < MAX_REPLANS && error > PLAN_TOLERANCE && may_plan(run);
 }
 
-/* The present plan's forecast by the rates that the steps show, which are left in `next`; its
- * settings are known. */
+/* The present plan's forecast by the rates that the steps show, which are left in `next` with the
+ * bound; its settings are known. */
 static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   struct mr_plan *present = run->plan;
   const struct mr_graph *program = run->layout->program;
@@ -179,6 +179,7 @@ static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   present->problem = problem;
   present->nvme = nvme;
   status = mr_planning_find_bound(next, &next->problem, &present->bound_seconds);
+  next->bound_seconds = present->bound_seconds;
   return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }
 

@@ -27,7 +27,7 @@ namespace {
 enum {
   MOST_THREADS = 1024,
   WARP_LANES = 32,
-  STACK_BYTES = 64 << 10,
+  STACK_BYTES = (64 << 10) + 5 * 64, /* so that stacks do not begin in the same sets of a cache */
   SHARED_BYTES = 228 << 10,
   MOST_COPIES = 64 /* of a thread, that it has not waited for */
 };
@@ -446,8 +446,9 @@ unsigned run_ready(random_stream *random) {
   return ready;
 }
 
+/* Behind what the launch asked for all bytes are 0xff, before each block and after it. */
 const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
-  std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+  std::memset(dynamic_shared, 0xff, launch->shared_bytes);
   std::memset(sleep_rounds, 0, sizeof sleep_rounds);
   for (unsigned i = 0; i < fiber_count; i++) {
     start_fiber(i);
@@ -466,9 +467,11 @@ const char *run_block(const cuda_on_cpu_launch *launch, random_stream *random) {
     if (ended) break;
     if (!release_block()) return "threads of a block wait for others that never come";
   }
-  const unsigned char *shared = reinterpret_cast<const unsigned char *>(dynamic_shared);
-  for (size_t i = launch->shared_bytes; i < sizeof dynamic_shared; i++) {
-    if (shared[i] != 0xff) return "a kernel wrote past its dynamic shared memory";
+  const unsigned char *behind =
+      reinterpret_cast<const unsigned char *>(dynamic_shared) + launch->shared_bytes;
+  size_t bytes = sizeof dynamic_shared - launch->shared_bytes;
+  if (behind[0] != 0xff || std::memcmp(behind, behind + 1, bytes - 1) != 0) {
+    return "a kernel wrote past its dynamic shared memory";
   }
   return fault;
 }
@@ -513,6 +516,7 @@ const char *cuda_on_cpu_run(const struct cuda_on_cpu_launch *launch) {
   if (stacks == nullptr)
     stacks = static_cast<unsigned char *>(std::malloc(size_t(MOST_THREADS) * STACK_BYTES));
   if (stacks == nullptr) return "out of memory";
+  std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
   random_stream random = {launch->seed};
   drawn = &random;
   unsigned blocks = gridDim.x * gridDim.y * gridDim.z;

@@ -46,9 +46,12 @@ class Mount:
 
 class Disk(harness.Case):
 
+    @classmethod
+    def setUpClass(cls):
+        cls.job = common.Job("auto")
+
     def setUp(self):
         self.mount = Mount("disk")
-        self.job = common.Job("auto")
 
     def tearDown(self):
         self.mount.close()

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "unit/plan_programs.h"
+#include "unit/plans_made.h"
 
 #define ROUNDS      200u
 #define HALF_ROUNDS (ROUNDS / 2) /* of one test of two */
@@ -62,6 +63,7 @@ static void draw_init(struct draw *draw, uint64_t seed) {
 }
 
 static void draw_fini(struct draw *draw) {
+  plans_made_forget();
   free(draw->op_seconds);
   mr_graph_destroy(draw->graph);
 }
@@ -363,9 +365,11 @@ static void forced_places_hold(void **state) {
       on_host[t] = mr_random_below(&random, 3) > 0;
     }
     struct mr_program_plan *free_plan = plan_under(&draw, UINT64_MAX);
+    plans_made_forget();
     draw.problem.on_host = on_host;
     check_between(&draw, check_smallest(&draw), free_plan->footprint_bytes, &tally);
     mr_program_plan_destroy(free_plan);
+    plans_made_forget();
     free(on_host);
     draw_fini(&draw);
   }
