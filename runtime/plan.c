@@ -57,10 +57,7 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
 mr_status mr_planning_make(struct mr_plan *plan, const struct mr_store_rates *nvme) {
   mr_planning_fill_problem(plan, nvme);
   mr_status status = mr_planning_search(plan);
-  if (status == MR_OK && plan->layout->fits && plan->settings.check_plan) {
-    status = mr_plan_verify(plan);
-  }
-  return status;
+  return status == MR_OK ? mr_plan_verify(plan) : status;
 }
 
 static mr_status make(struct mr_plan *plan) {

@@ -126,7 +126,6 @@ struct mr_settings {
   char *plan_path;            /* NULL: a plan is made */
   struct mr_machine *machine; /* that profile_path describes; NULL: this one */
   bool reprofile;
-  bool check_plan;
   mr_policy policy;
   mr_replan replan;
   mr_defer defer;

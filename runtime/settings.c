@@ -211,7 +211,6 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   settings->io_timeout_seconds = options->io_timeout_seconds;
   settings->threads = options->threads == 0 ? usable_processors() : options->threads;
   settings->reprofile = options->reprofile;
-  settings->check_plan = options->check_plan || MR_CHECKED;
   settings->policy = options->policy;
   settings->replan = can_replan(settings, options) ? options->replan : MR_REPLAN_NEVER;
   /* The paths of a machine that is not here are only sizes. */

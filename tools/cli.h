@@ -61,6 +61,7 @@ struct cli {
   const char *schedule_path;
   int bound; /* enum cli_bound, of a problem */
   bool explain;
+  bool check;
   const char *out_path;    /* where plan keeps its plan and layout its offsets; NULL: nowhere */
   uint64_t capacity_bytes; /* of layout */
   double deadline_seconds;

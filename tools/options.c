@@ -54,8 +54,8 @@ const struct option options_table[] = {
      OPTION_GROUP_PLACE, CLI_ALL, OPTION_FILE, FIELD(train.run.profile_path), 0, 0, NULL},
     {"reprofile", 0, NULL, "measure the machine again", OPTION_GROUP_PLACE, CLI_ALL, OPTION_FLAG,
      FIELD(train.run.reprofile), 0, 0, NULL},
-    {"check", 0, NULL, "check the plan with the independent verifier", OPTION_GROUP_PLACE, CLI_JOBS,
-     OPTION_FLAG, FIELD(train.run.check_plan), 0, 0, NULL},
+    {"check", 0, NULL, "say that the independent verifier found no fault", OPTION_GROUP_PLACE,
+     CLI_PLAN, OPTION_FLAG, FIELD(check), 0, 0, NULL},
     {"plan", 0, "FILE", "follow the plan that 'plan --out' kept there", OPTION_GROUP_PLACE,
      CLI_TRAIN | CLI_PLAN, OPTION_FILE, FIELD(train.run.plan_path), 0, 0, NULL},
 

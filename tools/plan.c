@@ -185,19 +185,12 @@ mr_status command_plan(struct cli *cli, struct output *output) {
   struct mr_plan *plan = NULL;
   status = mr_plan_create(trainer_get_graph(trainer), &cli->train.run, &plan);
   if (status == MR_OK) {
-    struct mr_plan_summary summary = {.size_bytes = sizeof summary};
-    mr_plan_summarize(plan, &summary);
-    if (cli->train.run.check_plan && summary.fits) {
-      status = mr_plan_verify(plan);
-    }
-  }
-  if (status == MR_OK) {
     status = show(cli, output, trainer, plan);
   }
   if (status == MR_OK && cli->out_path != NULL) {
     status = mr_plan_save(plan, cli->out_path);
   }
-  if (status == MR_OK && cli->train.run.check_plan && !cli->json) {
+  if (status == MR_OK && cli->check && !cli->json) {
     output_text(output, "\nchecked: the verifier found no fault in the plan\n");
   }
   mr_plan_destroy(plan);

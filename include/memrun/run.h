@@ -113,7 +113,6 @@ struct mr_options {
   const char *profile_path; /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache; of the cuda
                                device profile-cuda.json there */
   bool reprofile;           /* measure the machine again */
-  bool check_plan; /* verify the plan with the independent verifier even in release builds */
   mr_policy policy;
   mr_replan replan;
   const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
@@ -243,11 +242,10 @@ struct mr_step_report {
 struct mr_run;
 
 /*
- * Plans, verifies the plan where options say so, it was kept in a file or the build is a checked
- * one, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused before anything was
- * allocated or written, with one line that names the largest op and the smallest budget;
- * MR_UNSUPPORTED: the device is not there; MR_INVALID, MR_NO_MEMORY, MR_IO, MR_NO_SPACE. The graph
- * is borrowed until the run is destroyed. All tensors start as zeros.
+ * Plans, verifies the plan, allocates every tier and starts the queues. MR_DOES_NOT_FIT: refused
+ * before anything was allocated or written, with one line that names the largest op and the
+ * smallest budget; MR_UNSUPPORTED: the device is not there; MR_INVALID, MR_NO_MEMORY, MR_IO,
+ * MR_NO_SPACE. The graph is borrowed until the run is destroyed. All tensors start as zeros.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_create(const struct mr_graph *graph,
                                                const struct mr_options *options,

@@ -112,7 +112,6 @@ static void job_draw(struct job *job, uint64_t seed, bool must_use_nvme) {
   job->options.io_timeout_seconds = 20;
   job->options.threads = 1;
   job->options.profile_path = profile_path;
-  job->options.check_plan = true;
   job->options.replan = (mr_replan)mr_random_below(&job->random, 3);
   job->options.defer = (mr_defer)mr_random_below(&job->random, 3);
   uint64_t largest = 0;

@@ -36,8 +36,8 @@ class Plan(harness.Case):
 
     def test_smallest_budget_is_enough_and_less_is_not(self):
         _, smallest = harness.budgets(TINY)
-        rest = ["--host-mem", "0", "--check", *TINY, *harness.nvme()]
-        self.assert_status(harness.run("plan", *rest, "--device-mem", smallest), 0)
+        rest = ["--host-mem", "0", *TINY, *harness.nvme()]
+        self.assert_status(harness.run("plan", "--check", *rest, "--device-mem", smallest), 0)
         self.assert_status(harness.run("train", *rest, "--device-mem", smallest), 0)
         less = harness.run("plan", *rest, "--device-mem", max(65536, smallest - 8192))
         self.assert_fails(less, harness.DOES_NOT_FIT, "--device-mem", smallest)

@@ -297,7 +297,6 @@ void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t h
   options->offload = offload;
   options->threads = 2;
   options->profile_path = profile;
-  options->check_plan = true;
 }
 
 void world_state_init(struct world_state *state, struct world_shape shape) {

@@ -497,7 +497,6 @@ static void expect_verified(struct trainer_options *options, uint64_t device_byt
   options->run.host_bytes = host_bytes;
   options->run.nvme = &nvme;
   options->run.nvme_count = 1;
-  options->run.check_plan = true;
   struct trainer_verification found;
   assert_int_equal(trainer_verify(options, root, NULL, &found), MR_OK);
   options->run.nvme = NULL;
