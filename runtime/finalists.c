@@ -49,7 +49,7 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
     [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
                        [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
                        [BESIDE_HOST] = {12, 12, 900, 12, 0, 8000, SHORT_BUDGET_OPS}},
-    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2400, 2300, 2200},
+    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 2200},
                        [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, 2200},
                        [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, 2200}},
     [LONG_PROGRAM] = {[PROCESSOR_COMPUTES] = {4, 3, 9000, 0, 0, 8000, 0},
