@@ -46,6 +46,7 @@ _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
  * choose anew plans are slower with more to work with by two or three times as much.
  */
 static const struct effort efforts[LENGTHS][HOSTS] = {
+    /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, budget_ops */
     [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
                        [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
                        [BESIDE_HOST] = {12, 12, 900, 12, 0, 8000, SHORT_BUDGET_OPS}},
