@@ -365,13 +365,11 @@ static void forced_places_hold(void **state) {
       on_host[t] = mr_random_below(&random, 3) > 0;
     }
     struct mr_program_plan *free_plan = plan_under(&draw, UINT64_MAX);
-    plans_made_forget();
     draw.problem.on_host = on_host;
     check_between(&draw, check_smallest(&draw), free_plan->footprint_bytes, &tally);
     mr_program_plan_destroy(free_plan);
-    plans_made_forget();
-    free(on_host);
     draw_fini(&draw);
+    free(on_host);
   }
   print_message("%u plans, %u with moves, %u with ops on the host, %u beside the device\n",
                 tally.plans, tally.moved, tally.on_host, tally.apart);

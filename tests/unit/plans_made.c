@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "model/plans.h"
-#include "plan/place.h"
+#include "plan/draft.h"
 
 /* The linker chose these names. NOLINTBEGIN(bugprone-reserved-identifier) */
 mr_status __real_mr_plan_place(const struct mr_plan_problem *problem, struct mr_program_plan *plan);
