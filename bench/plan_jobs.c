@@ -76,6 +76,7 @@ struct trainer *bench_prepare_job(const struct bench_job *job) {
   options.batch = job->batch;
   options.seq = job->seq;
   options.clip = job->clip;
+  options.dtype = job->dtype;
   options.vocab = job->preset == NULL ? 50257 : 0;
   options.run.threads = BENCH_PLAN_THREADS;
   struct trainer *trainer = NULL;

@@ -25,6 +25,7 @@ struct bench_job {
   const char *preset; /* NULL: as the numbers say, with the vocabulary of GPT-2 */
   uint32_t layers, width, batch, seq;
   double clip;
+  mr_dtype dtype;
 };
 
 /* Prepares the job, whose graph the caller borrows from the trainer; trainer_destroy ends it. What

@@ -22,9 +22,8 @@
 #include "plan/updates.h"
 
 #define PARTS         32u /* of a share of all */
-#define FEW_PARTS     8u  /* the least difference without search, */
-#define SOME_PARTS    4u  /* and where the host has no room for all; */
-#define CROWDED_PARTS 2u  /* with search where it is crowded: */
+#define FEW_PARTS     8u  /* the least difference without search; */
+#define CROWDED_PARTS 2u  /* with search where the host is crowded: */
 #define CROWDED_ROOM  0.5 /* it has room for less than this part of the updates; */
 #define LONG_LAST     4u  /* and in long programs, where it is not */
 
@@ -340,7 +339,7 @@ static mr_status try_shares(struct shares *s, bool crowded) {
   bool is_long = mr_placement_is_long(p);
   uint32_t best[PICK_COUNT] = {s->most, s->most};
   uint32_t first = is_long && crowded ? PARTS : PARTS / 2;
-  uint32_t last = is_long ? first : s->most < PARTS ? SOME_PARTS : FEW_PARTS;
+  uint32_t last = is_long ? first : FEW_PARTS;
   if (searches) {
     last = is_long ? LONG_LAST : crowded ? CROWDED_PARTS : 1;
   }

@@ -2,8 +2,9 @@
 /*
  * Beside a device that is apart, what a search decides by rule for all tensors together is often
  * better decided otherwise for a few of them: a loss that is not computed again, a slice of a table
- * whose update stays on the device. So the plan is made again with one thing changed: without the
- * clones that make tensors alike; with all updates of tensors alike on the host, or none; with one
+ * whose update stays on the device. So the plan is made again with one thing changed: with clones
+ * that make tensors alike in place of the moves of one of its costliest decisions, or without such
+ * clones; with all updates of tensors alike on the host, or none; with one
  * update there or not, where of two neighbours in the program one is; and without the moves of one
  * of its costliest decisions. A change that makes the step shorter stays, the others are tried with
  * it, and what was tried before is tried once more when nothing else is left. Steps of jobs beside
@@ -24,7 +25,14 @@
 #define AT_ONCE        2u
 #define MOST_DECISIONS 10u
 
-enum change_kind { CHANGE_CLONES, CHANGE_SITE, CHANGE_ALL_THERE, CHANGE_NONE_THERE, CHANGE_MOVES };
+enum change_kind {
+  CHANGE_CLONES, /* ops that ran again do not */
+  CHANGE_AGAIN,  /* more ops do */
+  CHANGE_SITE,
+  CHANGE_ALL_THERE,
+  CHANGE_NONE_THERE,
+  CHANGE_MOVES,
+};
 
 /* Tensors are the client's graph's: the first of those alike, or what an update makes. */
 struct change {
@@ -153,11 +161,14 @@ static mr_status was_tried(struct amender *a, const struct change *change, bool 
   return status;
 }
 
-/* The program without clones that make tensors alike. */
-static mr_status leave_out_clones(const struct amender *a, mr_tensor_id remade,
-                                  struct mr_candidate *candidate) {
+/* The program without clones that make tensors alike, or with them. MR_INVALID: there is none. */
+static mr_status change_clones(const struct amender *a, const struct change *change,
+                               struct mr_candidate *candidate) {
   const struct mr_graph *program = a->best->program;
-  mr_op_id *again = mr_allocate(program->op_count, sizeof *again);
+  const struct mr_graph *graph = client_graph(a);
+  const struct mr_tensor *alike = &graph->tensors[change->tensor];
+  bool more = change->kind == CHANGE_AGAIN;
+  mr_op_id *again = mr_allocate((uint64_t)program->op_count + graph->tensor_count, sizeof *again);
   candidate->rewritten = NULL;
   if (again == NULL) {
     return MR_NO_MEMORY;
@@ -166,13 +177,17 @@ static mr_status leave_out_clones(const struct amender *a, mr_tensor_id remade,
   for (mr_op_id k = 0; k < program->op_count; k++) {
     deferral.deferred = deferral.deferred || program->ops[k].deferred;
   }
-  uint32_t count = mr_planning_list_again(program, &client_graph(a)->tensors[remade], again);
+  uint32_t count = mr_planning_list_again(program, more ? NULL : alike, again);
+  if (more) {
+    count += mr_planning_list_makers(graph, alike, again + count);
+  }
   mr_status status =
       mr_planning_rewrite(a->finalists->plan, again, count, &deferral, &candidate->rewritten);
   free(again);
-  candidate->program = candidate->rewritten != NULL ? candidate->rewritten : client_graph(a);
+  candidate->program = candidate->rewritten != NULL ? candidate->rewritten : graph;
   candidate->op_seconds = NULL;
-  return status;
+  bool changed = !more || candidate->program->op_count > program->op_count;
+  return status == MR_OK && !changed ? MR_INVALID : status;
 }
 
 /* Tensors of the client's graph alone: they have the same numbers in every program. */
@@ -220,8 +235,8 @@ static mr_status add(struct amender *a, const struct change *change) {
   if (status != MR_OK || tried) {
     return status;
   }
-  if (change->kind == CHANGE_CLONES) {
-    status = leave_out_clones(a, change->tensor, &variant.candidate);
+  if (change->kind == CHANGE_CLONES || change->kind == CHANGE_AGAIN) {
+    status = change_clones(a, change, &variant.candidate);
   }
   if (status == MR_OK) {
     variant.on_host = mr_allocate(variant.candidate.program->tensor_count, sizeof(bool));
@@ -230,7 +245,7 @@ static mr_status add(struct amender *a, const struct change *change) {
   }
   if (status != MR_OK) {
     variant_fini(a, &variant);
-    return status == MR_INVALID ? MR_OK : status; /* no update may be deferred without the clones */
+    return status == MR_INVALID ? MR_OK : status; /* there is no such program */
   }
   memcpy(variant.on_host, a->on_host, tensor_count * sizeof(bool));
   if (a->ban_count > 0) {
@@ -238,7 +253,7 @@ static mr_status add(struct amender *a, const struct change *change) {
   }
   if (change->kind == CHANGE_MOVES) {
     ban_moves(a, change, &variant);
-  } else if (change->kind != CHANGE_CLONES) {
+  } else if (change->kind != CHANGE_CLONES && change->kind != CHANGE_AGAIN) {
     set_sites(a, change, variant.on_host);
   }
   a->variants[a->count++] = variant;
@@ -272,8 +287,20 @@ static mr_status add_sites(struct amender *a, bool single) {
   return status;
 }
 
-/* Without clones, or without moves, of the costliest decisions. */
-static mr_status add_without(struct amender *a, bool clones) {
+/* Whether a decision is one that the kind of change undoes. What is not to move may be made again
+ * where it is an activation. */
+static bool undoes(const struct amender *a, enum change_kind kind,
+                   const struct mr_decision *decision) {
+  if (decision->tensor >= client_graph(a)->tensor_count) {
+    return false;
+  }
+  bool again = decision->decision == MR_DECISION_AGAIN;
+  bool activation = client_graph(a)->tensors[decision->tensor].role == MR_ACTIVATION;
+  return kind == CHANGE_CLONES ? again : !again && (kind == CHANGE_MOVES || activation);
+}
+
+/* Undoes the costliest decisions. */
+static mr_status add_undoing(struct amender *a, enum change_kind kind) {
   struct mr_plan_problem problem = a->finalists->plan->problem;
   struct mr_decision decisions[MOST_DECISIONS];
   uint32_t count = 0;
@@ -283,10 +310,9 @@ static mr_status add_without(struct amender *a, bool clones) {
       mr_explain_decisions(&problem, a->best->layout, MOST_DECISIONS, decisions, &count);
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     const struct mr_decision *decision = &decisions[i];
-    bool known = decision->tensor < client_graph(a)->tensor_count;
-    if (!known || (decision->decision == MR_DECISION_AGAIN) != clones) continue;
-    status = add(a, &(struct change){clones ? CHANGE_CLONES : CHANGE_MOVES, decision->tensor,
-                                     decision->decision});
+    if (!undoes(a, kind, decision)) continue;
+    uint8_t banned = kind == CHANGE_MOVES ? (uint8_t)decision->decision : 0;
+    status = add(a, &(struct change){kind, decision->tensor, banned});
   }
   return status;
 }
@@ -298,13 +324,16 @@ static mr_status collect(struct amender *a) {
   bool host =
       plan->problem.budget_bytes[MR_TIER_HOST] > 0 && plan->problem.host_bytes_per_second > 0;
   mr_status status = read_state(a);
+  if (status == MR_OK && plan->settings.recompute == MR_RECOMPUTE_AUTO) {
+    status = add_undoing(a, CHANGE_AGAIN);
+  }
   if (status == MR_OK && plan->settings.recompute != MR_RECOMPUTE_FULL) {
-    status = add_without(a, true);
+    status = add_undoing(a, CHANGE_CLONES);
   }
   for (uint32_t i = 0; i < 2 && host && status == MR_OK; i++) {
     status = add_sites(a, i == 0);
   }
-  return status == MR_OK ? add_without(a, false) : status;
+  return status == MR_OK ? add_undoing(a, CHANGE_MOVES) : status;
 }
 
 /* ---- Plans ---- */

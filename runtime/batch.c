@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/updates.h"
 #include "runtime/planning.h"
 #include "runtime/search.h"
 
@@ -27,12 +28,37 @@ void mr_batch_fini(struct mr_batch *batch) {
   }
 }
 
+/* Wants on the host what updates that are not deferred use. */
+static void want_staying(const struct mr_graph *program, bool *on_host) {
+  for (mr_op_id k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    if ((op->flags & MR_OP_DEFERRABLE) != 0 && !op->deferred) {
+      mr_want_on_host(program, k, on_host);
+    }
+  }
+}
+
+mr_status mr_search_plan(const struct mr_search *search, struct mr_candidate *candidate,
+                         bool staying) {
+  const struct mr_graph *program = candidate->program;
+  mr_status status = mr_planning_estimate(search->plan, program, &candidate->op_seconds);
+  if (status != MR_OK || !staying) {
+    return status == MR_OK ? mr_finalists_plan(&search->finalists, candidate, NULL) : status;
+  }
+  bool *on_host = mr_allocate(program->tensor_count, sizeof *on_host);
+  if (on_host == NULL) {
+    return MR_NO_MEMORY;
+  }
+  want_staying(program, on_host);
+  status = mr_finalists_plan(&search->finalists, candidate, on_host);
+  free(on_host);
+  return status;
+}
+
 static mr_status plan_candidate(void *context, uint32_t index) {
   struct mr_batch *batch = context;
   const struct mr_search *search = batch->search;
-  struct mr_candidate *candidate = &batch->candidates[index];
-  mr_status status = mr_planning_estimate(search->plan, candidate->program, &candidate->op_seconds);
-  return status == MR_OK ? mr_finalists_plan(&search->finalists, candidate) : status;
+  return mr_search_plan(search, &batch->candidates[index], search->staying > 0);
 }
 
 mr_status mr_search_try(struct mr_search *search, struct mr_batch *batch) {
@@ -80,7 +106,7 @@ static mr_status make_selected(const struct mr_search *search, const struct mr_p
     candidate.program = candidate.rewritten;
   }
   if (status == MR_OK && search->deferred) {
-    status = mr_graph_defer(candidate.program, 0, &deferred);
+    status = mr_graph_defer(candidate.program, search->staying, &deferred);
   }
   if (status != MR_OK) {
     mr_graph_destroy(candidate.rewritten);

@@ -49,7 +49,7 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
     /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, budget_ops */
     [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
                        [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
-                       [BESIDE_HOST] = {12, 12, 900, 12, 0, 8000, SHORT_BUDGET_OPS}},
+                       [BESIDE_HOST] = {12, 12, 1350, 12, 0, 8000, SHORT_BUDGET_OPS}},
     [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 2200},
                        [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, 2200},
                        [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, 2200}},
@@ -196,9 +196,10 @@ static mr_status make_layout(const struct mr_finalists *finalists,
   }
 }
 
-mr_status mr_finalists_plan(const struct mr_finalists *finalists, struct mr_candidate *candidate) {
+mr_status mr_finalists_plan(const struct mr_finalists *finalists, struct mr_candidate *candidate,
+                            const bool *on_host) {
   const struct aim unsearched = {.copy = 1, .drive = 1};
-  return make_layout(finalists, candidate, &unsearched, NULL, &candidate->layout);
+  return make_layout(finalists, candidate, &unsearched, on_host, &candidate->layout);
 }
 
 bool mr_candidate_is_better(const struct mr_program_plan *a, const struct mr_program_plan *b) {
@@ -246,11 +247,29 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
   }
 }
 
+/* Whether updates stay in their step, for the host to run them, while others are deferred. */
+static bool has_staying(const struct mr_candidate *candidate) {
+  return candidate->program->staying_count > 0;
+}
+
+/* The first of the finalists of which some updates stay, or of those of which none do. */
+static bool is_first_of_kind(const struct mr_finalists *finalists,
+                             const struct mr_candidate *candidate) {
+  const struct mr_candidate *first = finalists->best;
+  while (first < candidate && has_staying(first) != has_staying(candidate)) {
+    first++;
+  }
+  return first == candidate;
+}
+
 /* Whether search chooses anew which ops run on the host, not the plan without search: beside a
  * device that is apart, in long programs once, and in short programs for lower budgets too. Where
  * the processor computes both mostly choose alike, and searching one choice, not three, takes a
- * third: it is left to the best few. A host without room leaves nothing to choose. */
-static bool places_anew(const struct mr_finalists *finalists, const struct aim *aim) {
+ * third: it is left to the best few. So it is beside a host where updates stay for it to run, or
+ * where there is NVMe too: the best of either kind are asked. A host without room leaves nothing to
+ * choose. */
+static bool places_anew(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
+                        const struct aim *aim) {
   bool at_hand = aim->from == 0 && is_at_hand(aim);
   bool apart = finalists->plan->problem.host_apart;
   if (finalists->plan->problem.budget_bytes[MR_TIER_HOST] == 0) {
@@ -259,13 +278,17 @@ static bool places_anew(const struct mr_finalists *finalists, const struct aim *
   if (is_short(finalists)) {
     return at_hand || (aim->from > 0 && aim->budgets == 1);
   }
+  bool costly = has_staying(candidate) || finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;
+  if (mr_finalists_host_runs(finalists) && costly && !is_first_of_kind(finalists, candidate)) {
+    return false;
+  }
   return at_hand && (apart ? !(is_long(finalists) && finalists->turned) : finalists->placing);
 }
 
 /* Plans a finalist for another aim. */
 static mr_status aim_at(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim, struct mr_program_plan **layout_out) {
-  if (places_anew(finalists, aim)) {
+  if (places_anew(finalists, candidate, aim)) {
     return make_layout(finalists, candidate, aim, NULL, layout_out);
   }
   bool *on_host = mr_allocate(candidate->program->tensor_count, sizeof *on_host);
@@ -406,17 +429,40 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
   return status;
 }
 
-/* Changes the best finalists in single decisions. */
+/* Beside a host, where some of the best one's updates stay, the best finalist of which none do, or
+ * the other way round; NULL: there is none. */
+static struct mr_candidate *find_counterpart(struct mr_finalists *finalists) {
+  bool staying = has_staying(&finalists->best[0]);
+  struct mr_candidate *found = NULL;
+  for (uint32_t i = 1; i < finalists->count && found == NULL; i++) {
+    found = has_staying(&finalists->best[i]) != staying ? &finalists->best[i] : NULL;
+  }
+  return mr_finalists_host_runs(finalists) ? found : NULL;
+}
+
+static mr_status amend_one(const struct mr_finalists *finalists, struct mr_candidate *candidate,
+                           uint32_t *plans_left) {
+  bool may = candidate->layout->fits && !mr_finalists_settled(finalists);
+  return may ? mr_amend(finalists, candidate, plans_left) : MR_OK;
+}
+
+/* Changes the best finalists in single decisions. Deferring some updates, or none, is no such
+ * decision: so the best of the other kind has half as many plans for itself. */
 static mr_status amend(struct mr_finalists *finalists) {
   uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
   uint32_t plans_left = mr_finalists_affordable(finalists, effort_of(finalists)->amend_ops);
+  uint32_t half = plans_left / 2;
+  struct mr_candidate *counterpart = find_counterpart(finalists);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-    if (finalists->best[i].layout->fits && !mr_finalists_settled(finalists)) {
-      status = mr_amend(finalists, &finalists->best[i], &plans_left);
+    if (&finalists->best[i] != counterpart) {
+      status = amend_one(finalists, &finalists->best[i], &plans_left);
     }
   }
-  sort(finalists, count);
+  if (status == MR_OK && counterpart != NULL) {
+    status = amend_one(finalists, counterpart, &half);
+  }
+  sort(finalists, finalists->count);
   finalists->amended = true;
   return status;
 }

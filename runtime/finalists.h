@@ -50,9 +50,10 @@ void mr_candidate_list_on_host(const struct mr_candidate *candidate, bool *on_ho
 bool mr_candidate_is_better(const struct mr_program_plan *layout,
                             const struct mr_program_plan *than);
 
-/* Plans the candidate's program without search. MR_NO_MEMORY, MR_INVALID. */
+/* Plans the candidate's program without search; on_host as in mr_plan_problem. MR_NO_MEMORY,
+ * MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_plan(const struct mr_finalists *finalists,
-                                            struct mr_candidate *candidate);
+                                            struct mr_candidate *candidate, const bool *on_host);
 
 /* Puts a planned candidate among the finalists where it is good enough, else ends it. */
 void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candidate);

@@ -6,9 +6,9 @@
  * in short programs for budgets and links near those at hand too, and changed in single decisions
  * (runtime/finalists.c). A candidate whose bound is no better than the best plan so far is not
  * planned. Where not all candidates have their updates in the next step, the best are planned again
- * with them there: all of them, or those that the host does not run beside the device. A program
- * that needs neither moves nor recompute ends the search: nothing can beat running only what must
- * run.
+ * with them there: all of them, or beside a host all but as many as it had better run
+ * (runtime/staying.c), and so are others. A program that needs neither moves nor recompute ends the
+ * search: nothing can beat running only what must run.
  * Where the host would do, candidates are planned without NVMe, and the best few with it too.
  */
 #include <math.h>
@@ -61,29 +61,6 @@ static mr_status add_deferred(struct mr_batch *batch, const struct mr_graph *pro
   return status;
 }
 
-/* The finalists again, with their updates deferred into the next step: all, and all but those that
- * the host runs beside the device. What plans without search tell of those is not certain. In long
- * programs beside a host only the best finalists. */
-static mr_status defer_finalists(struct mr_search *search) {
-  struct mr_batch batch = {0};
-  mr_status status = MR_OK;
-  uint32_t count = mr_finalists_deferred(&search->finalists);
-  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
-    const struct mr_candidate *finalist = &search->finalists.best[i];
-    uint32_t staying = updates_beside(finalist);
-    status = add_deferred(&batch, finalist->program, 0);
-    if (status == MR_OK && staying > 0) {
-      status = add_deferred(&batch, finalist->program, staying);
-    }
-  }
-  if (status == MR_OK) {
-    search->finalists.best[0].stays = search->plan->problem.host_apart;
-    return mr_search_try(search, &batch);
-  }
-  mr_batch_fini(&batch);
-  return status;
-}
-
 /* Candidates that run everything again that can be. */
 static mr_status try_deepest(struct mr_search *search) {
   double seconds = 0;
@@ -112,6 +89,55 @@ static mr_status try_kind(struct mr_search *search, bool deferred) {
     return status;
   }
   return mr_search_along(search, seconds);
+}
+
+/* Adds the finalist with its updates deferred but for `staying`; where that is 0, or the program is
+ * short, with all of them deferred, and with all but what the host runs where none are. */
+static mr_status defer_finalist(const struct mr_candidate *finalist, uint32_t staying,
+                                struct mr_batch *batch) {
+  const struct mr_graph *program = finalist->program;
+  uint32_t beside = updates_beside(finalist);
+  mr_status status = staying > 0 ? add_deferred(batch, program, staying) : MR_OK;
+  if (staying > 0 && program->op_count > MR_MACHINE_OPS) {
+    return status;
+  }
+  if (status == MR_OK) {
+    status = add_deferred(batch, program, 0);
+  }
+  if (status == MR_OK && beside > 0 && beside != staying) {
+    status = add_deferred(batch, program, beside);
+  }
+  return status;
+}
+
+/* The finalists again, with their updates deferred into the next step; beside a host all but those
+ * that it had better run, and other candidates so too. Of long programs beside a host only the best
+ * finalists; how many updates had better stay would take too long to find. */
+static mr_status defer_finalists(struct mr_search *search) {
+  const struct mr_finalists *finalists = &search->finalists;
+  struct mr_batch batch = {0};
+  uint32_t count = mr_finalists_deferred(finalists);
+  uint32_t staying = 0;
+  bool is_long = search->plan->graph->op_count > MR_LONG_OPS;
+  mr_status status = MR_OK;
+  if (count > 0 && mr_finalists_host_runs(finalists) && !is_long) {
+    status = mr_search_find_staying(search, finalists->best[0].program, &staying);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+    status = defer_finalist(&finalists->best[i], staying, &batch);
+  }
+  if (status != MR_OK) {
+    mr_batch_fini(&batch);
+    return status;
+  }
+  search->finalists.best[0].stays = search->plan->problem.host_apart;
+  status = mr_search_try(search, &batch);
+  if (status == MR_OK && staying > 0) {
+    search->staying = staying;
+    status = try_kind(search, true);
+    search->staying = 0;
+  }
+  return status;
 }
 
 /* The footprint is that of the graph as it is, also where no candidate is. */

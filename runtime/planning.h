@@ -57,6 +57,11 @@ MR_CHECK_RESULT mr_status mr_planning_rewrite(const struct mr_plan *plan, const 
 uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_tensor *leave_out,
                                 mr_op_id *again_out);
 
+/* The ops of the client's graph that first write tensors alike; makers_out has room for one of
+ * every tensor. Returns how many. */
+uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_tensor *alike,
+                                 mr_op_id *makers_out);
+
 /* What no plan of the graph is faster than, under the problem's budgets and rates, with any
  * recompute allowed and updates deferred or not. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_planning_find_bound(const struct mr_plan *plan,

@@ -55,6 +55,31 @@ uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_
   return count;
 }
 
+/* The op that first writes a tensor; MR_NO_OP: none does. */
+static mr_op_id find_maker(const struct mr_graph *graph, mr_tensor_id tensor) {
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    for (uint32_t i = 0; i < graph->ops[k].output_count; i++) {
+      if (graph->ops[k].outputs[i] == tensor) {
+        return k;
+      }
+    }
+  }
+  return MR_NO_OP;
+}
+
+uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_tensor *alike,
+                                 mr_op_id *makers_out) {
+  uint32_t count = 0;
+  for (mr_tensor_id t = 0; t < graph->tensor_count; t++) {
+    mr_op_id maker =
+        mr_explain_alike(&graph->tensors[t], alike) ? find_maker(graph, t) : MR_NO_OP;
+    if (maker != MR_NO_OP) {
+      makers_out[count++] = maker;
+    }
+  }
+  return count;
+}
+
 /* The client's graph, and the same with updates in the next step. */
 struct bounds {
   const struct mr_plan *plan;

@@ -17,12 +17,13 @@ struct mr_search {
   struct mr_path path;
   const struct mr_graph *like; /* NULL; else search briefly, from this program */
   bool deferred;               /* candidates run their updates in the next step, where they can */
+  uint32_t staying;            /* but for the last so many, which the host runs */
   uint32_t tried;
 };
 
 /* Candidates that are planned side by side at most: what each is compared with is the best before
  * the first of them, so that the plan does not depend on which of them ends first. */
-#define MR_MOST_AT_ONCE (2 * MR_FINALISTS)
+#define MR_MOST_AT_ONCE (3 * MR_FINALISTS)
 
 /* Candidates to be planned without search, and what came of them. */
 struct mr_batch {
@@ -49,6 +50,12 @@ MR_CHECK_RESULT mr_status mr_batch_fill(const struct mr_search *search, struct m
 /* Ends what was not planned. */
 void mr_batch_fini(struct mr_batch *batch);
 
+/* Plans a candidate that has its program alone, without search. `staying`: the host is to run all
+ * updates that are not deferred; else the planner chooses what it runs. MR_NO_MEMORY,
+ * MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_search_plan(const struct mr_search *search,
+                                         struct mr_candidate *candidate, bool staying);
+
 /* Plans a batch side by side; in its order, puts each among the finalists or ends it. MR_NO_MEMORY,
  * MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_search_try(struct mr_search *search, struct mr_batch *batch);
@@ -59,6 +66,13 @@ MR_CHECK_RESULT mr_status mr_search_try_candidate(struct mr_search *search,
                                                   double *seconds_out);
 MR_CHECK_RESULT mr_status mr_search_try_selected(struct mr_search *search,
                                                  const struct mr_path *path, double *seconds_out);
+
+/* How many of a program's updates had better stay in their step, for the host beside the device to
+ * run them, while the others are deferred (runtime/staying.c); 0: no plan does so. MR_NO_MEMORY,
+ * MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_search_find_staying(const struct mr_search *search,
+                                                 const struct mr_graph *program,
+                                                 uint32_t *staying_out);
 
 /* Plans candidates along the path, which has steps; the time at its begin, where nothing runs
  * again, is known. MR_NO_MEMORY, MR_INVALID. */

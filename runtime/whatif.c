@@ -210,18 +210,6 @@ static mr_status ask_without(const struct mr_plan *plan, const struct mr_decisio
   return status;
 }
 
-/* The op that first writes a tensor of the client's graph; MR_NO_OP: none does. */
-static mr_op_id find_producer(const struct mr_graph *graph, mr_tensor_id tensor) {
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    for (uint32_t i = 0; i < graph->ops[k].output_count; i++) {
-      if (graph->ops[k].outputs[i] == tensor) {
-        return k;
-      }
-    }
-  }
-  return MR_NO_OP;
-}
-
 static mr_status ask_again(const struct mr_plan *plan, const struct mr_decision *decision,
                            struct mr_outcome *outcome_out) {
   const struct mr_graph *graph = plan->graph;
@@ -235,17 +223,11 @@ static mr_status ask_again(const struct mr_plan *plan, const struct mr_decision 
     return MR_NO_MEMORY;
   }
   uint32_t count = mr_planning_list_again(plan->problem.program, NULL, again);
-  uint32_t before = count;
-  for (mr_tensor_id t = 0; t < graph->tensor_count; t++) {
-    if (!mr_explain_alike(&graph->tensors[t], &graph->tensors[decision->tensor])) continue;
-    mr_op_id producer = find_producer(graph, t);
-    if (producer != MR_NO_OP) {
-      again[count++] = producer;
-    }
-  }
+  uint32_t makers =
+      mr_planning_list_makers(graph, &graph->tensors[decision->tensor], again + count);
   struct mr_outcome outcome = {0};
   mr_status status =
-      count == before ? MR_OK : plan_repeating(plan, again, count, decision, &outcome);
+      makers == 0 ? MR_OK : plan_repeating(plan, again, count + makers, decision, &outcome);
   free(again);
   if (status == MR_INVALID) {
     return MR_OK; /* an op among them may not run twice */

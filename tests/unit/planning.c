@@ -6,12 +6,14 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/planning.h"
+#include "runtime/search.h"
 #include "runtime/whatif.h"
 #include "unit/plan_programs.h"
 
@@ -211,6 +213,60 @@ static void more_memory_makes_no_plan_slower(void **state) {
   }
 }
 
+/* Without search, so many of the updates on the host and the others in the next step. */
+static double seconds_staying(const struct mr_search *search, uint32_t staying) {
+  struct mr_graph *deferred = NULL;
+  assert_int_equal(mr_graph_defer(search->plan->graph, staying, &deferred), MR_OK);
+  if (deferred == NULL) {
+    return INFINITY;
+  }
+  struct mr_candidate candidate = {.program = deferred, .rewritten = deferred};
+  assert_int_equal(mr_search_plan(search, &candidate, true), MR_OK);
+  double seconds = candidate.layout->fits ? candidate.layout->step_seconds : INFINITY;
+  mr_candidate_fini(&candidate);
+  return seconds;
+}
+
+/* As many updates stay as a look at numbers all along finds best, or nearly; the faster the host,
+ * the more. */
+static void a_host_runs_as_many_updates_as_it_had_better(void **state) {
+  (void)state;
+  const uint32_t layers = 32;
+  const uint32_t updates = 8 * layers;
+  const double hosts[] = {1e8, 3e8, 1e9};
+  struct mr_graph *graph = plan_layers_graph(layers, LINKS_TAKE_LONGER);
+  struct mr_options options = shed_options(160 * MR_MIB, 4 * MR_GIB);
+  uint32_t before = 0;
+  options.recompute = MR_RECOMPUTE_NONE;
+  for (uint32_t i = 0; i < MR_COUNT_OF(hosts); i++) {
+    struct mr_plan *plan = NULL;
+    assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+    plan->problem.host_bytes_per_second = hosts[i];
+    plan->problem.program = graph;
+    struct mr_search search = {.plan = plan};
+    mr_finalists_init(&search.finalists, plan, false);
+    search.finalists.max_page_count = UINT64_MAX;
+    uint32_t best = 1;
+    double least = INFINITY;
+    for (uint32_t staying = 1; staying < updates; staying += 5) {
+      double seconds = seconds_staying(&search, staying);
+      best = seconds < least ? staying : best;
+      least = fmin(seconds, least);
+    }
+    uint32_t found = 0;
+    assert_int_equal(mr_search_find_staying(&search, graph, &found), MR_OK);
+    double seconds = seconds_staying(&search, found);
+    print_message("%.0e bytes/s: %u stay, %.6f s; at best %u, %.6f s\n", hosts[i], found, seconds,
+                  best, least);
+    assert_true(isfinite(least) && seconds <= 1.02 * least);
+    assert_true(found >= before);
+    before = found;
+    mr_plan_destroy(plan);
+  }
+  assert_true(before > 0);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_are_deferred_where_only_that_fits),
@@ -218,6 +274,7 @@ int main(void) {
       cmocka_unit_test(threads_do_not_change_the_plan),
       cmocka_unit_test(nvme_beside_a_host_that_would_do_changes_no_plan),
       cmocka_unit_test(more_memory_makes_no_plan_slower),
+      cmocka_unit_test(a_host_runs_as_many_updates_as_it_had_better),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
