@@ -430,14 +430,15 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
 }
 
 /* Beside a host, where some of the best one's updates stay, the best finalist of which none do, or
- * the other way round; NULL: there is none. */
+ * the other way round; NULL: there is none. With NVMe too it is never the better one at last. */
 static struct mr_candidate *find_counterpart(struct mr_finalists *finalists) {
   bool staying = has_staying(&finalists->best[0]);
+  bool drives = finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;
   struct mr_candidate *found = NULL;
   for (uint32_t i = 1; i < finalists->count && found == NULL; i++) {
     found = has_staying(&finalists->best[i]) != staying ? &finalists->best[i] : NULL;
   }
-  return mr_finalists_host_runs(finalists) ? found : NULL;
+  return mr_finalists_host_runs(finalists) && !drives ? found : NULL;
 }
 
 static mr_status amend_one(const struct mr_finalists *finalists, struct mr_candidate *candidate,
