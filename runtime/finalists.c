@@ -430,7 +430,7 @@ static mr_status try_aims(struct mr_finalists *finalists, uint32_t searched) {
 }
 
 /* Beside a host, where some of the best one's updates stay, the best finalist of which none do, or
- * the other way round; NULL: there is none. With NVMe too it is never the better one at last. */
+ * the other way round; NULL: there is none. With NVMe too it won in no job of bench/plan.c. */
 static struct mr_candidate *find_counterpart(struct mr_finalists *finalists) {
   bool staying = has_staying(&finalists->best[0]);
   bool drives = finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;

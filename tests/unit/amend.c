@@ -104,9 +104,37 @@ static void amended_plans_can_be_mapped(void **state) {
   mr_graph_destroy(graph);
 }
 
+/* What moves may be made again in its place: one activation of each layer here, since of others
+ * some are of ops that may not run again. */
+static void moves_give_way_to_another_run(void **state) {
+  (void)state;
+  const uint32_t layers = 6;
+  const uint32_t per_layer = 8;
+  struct mr_graph *graph = plan_layers_graph(layers, LINKS_TAKE_LONGER);
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    struct mr_tensor *made = &graph->tensors[graph->ops[k].outputs[0]];
+    bool alike = k < layers * per_layer && k % per_layer == 3;
+    made->bytes += made->role == MR_ACTIVATION && made->bytes > MR_MIB && !alike ? 4096 : 0;
+  }
+  struct mr_plan *plan = make_plan(graph, 56 * MR_MIB);
+  const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
+  struct mr_candidate candidate = search_once(plan, 1e9, 0);
+  double seconds = candidate.layout->step_seconds;
+  uint32_t plans_left = 60;
+  assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
+  print_message("%u ops, %.6f s; amended %u, %.6f s\n", graph->op_count, seconds,
+                candidate.program->op_count, candidate.layout->step_seconds);
+  verify(plan, &candidate);
+  assert_int_equal(candidate.program->op_count, graph->op_count + layers);
+  assert_true(candidate.layout->step_seconds < 0.95 * seconds);
+  mr_candidate_fini(&candidate);
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+}
+
 /* What an explanation names in place of a decision is no better than what was decided: it was, by
  * up to 1.3 %, before plans were amended. */
-static void no_decision_is_better_otherwise(void **state) {
+static void no_decision_is_better_left_out(void **state) {
   (void)state;
   static const struct {
     uint32_t layers;
@@ -121,9 +149,7 @@ static void no_decision_is_better_otherwise(void **state) {
     assert_true(interview.decision_count > 0);
     for (uint32_t d = 0; d < interview.decision_count; d++) {
       const struct mr_outcome *without = &interview.without[d];
-      const struct mr_outcome *again = &interview.again[d];
       assert_true(!without->fits || without->seconds >= seconds * (1 - 1e-9));
-      assert_true(!again->fits || again->seconds >= seconds * (1 - 1e-9));
     }
     mr_plan_destroy(plan);
     mr_graph_destroy(graph);
@@ -134,7 +160,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(amended_plans_are_valid_and_faster),
       cmocka_unit_test(amended_plans_can_be_mapped),
-      cmocka_unit_test(no_decision_is_better_otherwise),
+      cmocka_unit_test(moves_give_way_to_another_run),
+      cmocka_unit_test(no_decision_is_better_left_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
