@@ -156,6 +156,20 @@ static void find_order(struct deferral *d, uint32_t *next) {
   }
 }
 
+/* What a deferred op derives before any other op touches it is there from then on alone. */
+static void make_anew(struct mr_graph *program, mr_op_id id, bool *touched) {
+  const struct mr_op *op = &program->ops[id];
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    touched[op->inputs[i]] = true;
+  }
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    struct mr_tensor *tensor = &program->tensors[op->outputs[i]];
+    tensor->made_anew = tensor->made_anew ||
+                        (op->deferred && tensor->role == MR_DERIVED && !touched[op->outputs[i]]);
+    touched[op->outputs[i]] = true;
+  }
+}
+
 /* What a deferred op reads before the program has written it comes from the step before. */
 static void carry_inputs(struct mr_graph *program, const struct mr_op *op) {
   for (uint32_t i = 0; i < op->input_count; i++) {
@@ -169,7 +183,11 @@ static mr_status write_program(const struct deferral *d, struct mr_graph **progr
   const struct mr_graph *graph = d->graph;
   struct mr_graph *program = NULL;
   mr_tensor_id *same = mr_allocate(graph->tensor_count, sizeof *same);
-  mr_status status = same == NULL ? MR_NO_MEMORY : mr_graph_copy_tensors(graph, &program);
+  bool *touched = mr_allocate(graph->tensor_count, sizeof *touched);
+  mr_status status = MR_NO_MEMORY;
+  if (same != NULL && touched != NULL) {
+    status = mr_graph_copy_tensors(graph, &program);
+  }
   for (mr_tensor_id t = 0; status == MR_OK && t < graph->tensor_count; t++) {
     same[t] = t;
   }
@@ -179,9 +197,11 @@ static mr_status write_program(const struct deferral *d, struct mr_graph **progr
     status = mr_graph_append_op(program, op, same, "", op->clone_of);
     if (status == MR_OK) {
       program->ops[i].deferred = d->places[d->order[i]] != MR_NO_OP;
+      make_anew(program, i, touched);
     }
   }
   free(same);
+  free(touched);
   if (status != MR_OK) {
     mr_graph_destroy(program);
     return status;

@@ -27,11 +27,37 @@ uint64_t mr_dtype_bytes(mr_dtype dtype) {
 }
 
 bool mr_role_is_persistent(mr_role role) {
-  return role == MR_PARAMETER || role == MR_STATE;
+  return role == MR_PARAMETER || role == MR_STATE || role == MR_DERIVED;
 }
 
 bool mr_tensor_goes_round(const struct mr_tensor *tensor) {
-  return tensor->carried || mr_role_is_persistent(tensor->role);
+  return tensor->carried || (mr_role_is_persistent(tensor->role) && !tensor->made_anew);
+}
+
+bool mr_op_reads(const struct mr_op *op, mr_tensor_id tensor) {
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    if (op->inputs[i] == tensor) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool mr_op_writes(const struct mr_op *op, mr_tensor_id tensor) {
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    if (op->outputs[i] == tensor) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool mr_op_restores(const struct mr_graph *graph, mr_op_id op) {
+  bool restores = false;
+  for (uint32_t i = 0; i < graph->ops[op].output_count; i++) {
+    restores = restores || graph->tensors[graph->ops[op].outputs[i]].role == MR_DERIVED;
+  }
+  return restores;
 }
 
 bool mr_op_is_host_capable(const struct mr_graph *graph, mr_op_id op) {
@@ -136,7 +162,7 @@ static mr_status older_interface(const char *what, size_t given, size_t wanted) 
 
 static mr_status tensor_bytes(const struct mr_tensor_desc *desc, uint64_t *bytes_out) {
   uint64_t bytes = mr_dtype_bytes(desc->dtype);
-  if (bytes == 0 || desc->rank > MR_MAX_RANK || (uint32_t)desc->role > MR_SCRATCH) {
+  if (bytes == 0 || desc->rank > MR_MAX_RANK || (uint32_t)desc->role > MR_DERIVED) {
     mr_log(MR_LOG_ERROR, "tensor %s: dtype %d, rank %u or role %d is not known", desc->name,
            (int)desc->dtype, desc->rank, (int)desc->role);
     return MR_INVALID;

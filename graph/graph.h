@@ -10,9 +10,11 @@
  *
  * Lifetimes. Inputs live on the device from before the step to its end. Parameters and states are
  * persistent: the step is a circle for them, and the way from the last access of one step to the
- * first of the next is a gap like any other. Gradients, activations and scratch live from their
- * first write to their last access; in a program with deferred ops some of them, carried, live on
- * into the next step.
+ * first of the next is a gap like any other. Derived tensors are persistent, too, but dead from
+ * their last access to the next op that makes them; in a program with deferred ops, where that op
+ * is the first in a step to touch them, they live inside one step. Gradients, activations and
+ * scratch live from their first write to their last access; in a program with deferred ops some of
+ * them, carried, live on into the next step.
  *
  * Invariants, kept by mr_graph_add_op: operands exist, nothing is read before it is written, an op
  * names a tensor at most once among its inputs and once among its outputs, and no op writes an
@@ -37,7 +39,8 @@ struct mr_tensor {
   uint32_t rank;
   uint64_t shape[MR_MAX_RANK];
   uint64_t bytes;
-  bool carried; /* written in one step, read for the last time in the next: see mr_graph_defer */
+  bool carried;   /* written in one step, read for the last time in the next: see mr_graph_defer */
+  bool made_anew; /* derived, and a deferred op makes it before any other touches it */
   bool written; /* by the client before the step, or by an op so far: building alone looks at it */
 };
 
@@ -73,11 +76,19 @@ struct mr_graph {
   uint32_t staying_count; /* ops that stayed because mr_graph_defer was told so */
 };
 
-/* True for parameters and states: their bytes last from step to step. */
+/* True for parameters, states and derived tensors: their bytes last from step to step. */
 bool mr_role_is_persistent(mr_role role);
 
-/* True where the tensor's bytes go round the end of the step: it is persistent or carried. */
+/* True where the tensor's bytes go round the end of the step: it is persistent or carried, and not
+ * made anew in every step. */
 bool mr_tensor_goes_round(const struct mr_tensor *tensor);
+
+/* Whether the tensor is among the op's inputs, or its outputs. */
+bool mr_op_reads(const struct mr_op *op, mr_tensor_id tensor);
+bool mr_op_writes(const struct mr_op *op, mr_tensor_id tensor);
+
+/* Whether the op writes a derived tensor, which it restores where a round leaves it out. */
+bool mr_op_restores(const struct mr_graph *graph, mr_op_id op);
 
 /* Whether the host may run the op: MR_OP_HOST_CAPABLE. */
 bool mr_op_is_host_capable(const struct mr_graph *graph, mr_op_id op);

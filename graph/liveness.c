@@ -5,24 +5,6 @@
 #include "base/base.h"
 #include "graph/graph.h"
 
-static bool is_input(const struct mr_op *op, mr_tensor_id tensor) {
-  for (uint32_t i = 0; i < op->input_count; i++) {
-    if (op->inputs[i] == tensor) {
-      return true;
-    }
-  }
-  return false;
-}
-
-static bool is_output(const struct mr_op *op, mr_tensor_id tensor) {
-  for (uint32_t i = 0; i < op->output_count; i++) {
-    if (op->outputs[i] == tensor) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /* Counts each tensor's accesses into first[tensor + 1], then sums, so that first[] are starts. */
 static void count_accesses(const struct mr_graph *graph, uint32_t *first) {
   for (uint32_t k = 0; k < graph->op_count; k++) {
@@ -31,7 +13,7 @@ static void count_accesses(const struct mr_graph *graph, uint32_t *first) {
       first[op->inputs[i] + 1]++;
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
-      if (!is_input(op, op->outputs[i])) {
+      if (!mr_op_reads(op, op->outputs[i])) {
         first[op->outputs[i] + 1]++;
       }
     }
@@ -60,11 +42,11 @@ mr_status mr_liveness_init(struct mr_liveness *liveness, const struct mr_graph *
     const struct mr_op *op = &graph->ops[k];
     for (uint32_t i = 0; i < op->input_count; i++) {
       mr_tensor_id tensor = op->inputs[i];
-      accesses[next[tensor]++] = (struct mr_access){k, true, is_output(op, tensor)};
+      accesses[next[tensor]++] = (struct mr_access){k, true, mr_op_writes(op, tensor)};
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
       mr_tensor_id tensor = op->outputs[i];
-      if (!is_input(op, tensor)) {
+      if (!mr_op_reads(op, tensor)) {
         accesses[next[tensor]++] = (struct mr_access){k, false, true};
       }
     }
@@ -92,7 +74,7 @@ uint64_t mr_op_working_bytes(const struct mr_graph *graph, mr_op_id op_id, uint6
     bytes += mr_round_up(graph->tensors[op->inputs[i]].bytes, unit);
   }
   for (uint32_t i = 0; i < op->output_count; i++) {
-    if (!is_input(op, op->outputs[i])) {
+    if (!mr_op_reads(op, op->outputs[i])) {
       bytes += mr_round_up(graph->tensors[op->outputs[i]].bytes, unit);
     }
   }

@@ -295,14 +295,21 @@ static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t de
   return mr_draft_decide(draft, last, decision);
 }
 
-/* Carried tensors leave in any case: where they are dead they give up their pages. False where one
- * finds no room below. */
-static bool close_carried(struct mr_draft *draft) {
+/* Where carried and derived tensors are dead they give up their pages. On a line alone, a derived
+ * tensor that finds no room below stays instead; false where a carried one does not. */
+static bool close_dead(struct mr_draft *draft) {
   bool closed = true;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     mr_tensor_id tensor = draft->gaps[i].tensor;
-    closed = closed && (!draft->gaps[i].dead || close_circle(draft, tensor, MR_DECISION_NVME) ||
-                        close_circle(draft, tensor, MR_DECISION_HOST));
+    if (!draft->gaps[i].dead || close_circle(draft, tensor, MR_DECISION_NVME) ||
+        close_circle(draft, tensor, MR_DECISION_HOST)) {
+      continue;
+    }
+    if (draft->program->tensors[tensor].carried) {
+      closed = false;
+    } else {
+      mr_draft_revive(draft, i);
+    }
   }
   return closed;
 }
@@ -489,7 +496,7 @@ mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fi
     return status;
   }
   draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
-  bool closed = close_carried(draft);
+  bool closed = close_dead(draft);
   status = evict_until_fits(&chooser);
   keep_spare(&chooser);
   draft->limit_pages = limit;

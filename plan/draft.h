@@ -45,7 +45,8 @@ struct mr_draft_gap {
   bool wrap;
   bool resting;      /* no op on the device touches the tensor: it lies somewhere, never moves */
   bool fixed;        /* sent to the host whatever is decided, for the ops that use it there */
-  bool dead;         /* a carried tensor between its last use and its next birth: MR_DRAFT_DEAD */
+  bool dead;         /* a carried or derived tensor between its last use and its next birth, where
+                        it gives up its pages: MR_DRAFT_DEAD */
   bool made_below;   /* only ops on the host come before: nothing moves out; after_op is the last */
   bool final;        /* only ops on the host follow: nothing is fetched */
   bool host_writes;  /* one of the ops on the host inside the gap writes the tensor */
@@ -185,10 +186,20 @@ bool mr_draft_is_beside_host(const struct mr_draft *draft);
  * host that is apart runs that, beside ops that the device goes on with, further. */
 uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap);
 
-/* The access on the device with which a tensor's life begins: the first; of a carried tensor, the
- * first that writes without reading; of others that last, and of what ops on the host make, none
- * (UINT32_MAX). Counted from the tensor's first access. */
+/* The access on the device with which a tensor's life begins: the first; of a carried tensor, and
+ * of a derived one that only the device uses, the first that writes without reading; of others that
+ * last, and of what ops on the host make, none (UINT32_MAX). Counted from the tensor's first
+ * access.
+ */
 uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id tensor);
+
+/* The last op on the host that uses the tensor before op `before`; MR_NO_OP: none. */
+mr_op_id mr_draft_last_on_host(const struct mr_draft *draft, mr_tensor_id tensor, mr_op_id before);
+
+/* Lists the gaps of all tensors. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_make_gaps(struct mr_draft *draft);
+/* Books the pages that are in use while everything is kept. */
+void mr_draft_keep_usage(struct mr_draft *draft);
 
 /* Which ops run on the host and which tensors they use there; no gaps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_init_places(struct mr_draft *draft,
@@ -234,6 +245,8 @@ bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap 
  * always succeeds; whether the device has room is the caller's concern.
  */
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
+/* Has a derived tensor stay where it is dead. */
+void mr_draft_revive(struct mr_draft *draft, uint32_t index);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
 
 /* Whether so many ops use the tensor that what depends on a decision is looked at alone. */

@@ -171,6 +171,12 @@ static uint32_t peak_of_host(const struct mr_program_plan *plan, int64_t *change
   return find_peak(changes, op_count);
 }
 
+/* A derived tensor counts as a parameter: it is a copy of one. */
+static mr_role held_role(const struct mr_graph *program, mr_tensor_id tensor) {
+  mr_role role = tensor == MR_NO_TENSOR ? MR_SCRATCH : program->tensors[tensor].role;
+  return role == MR_DERIVED ? MR_PARAMETER : role;
+}
+
 static void hold_on_device(const struct mr_program_plan *plan, struct mr_holding *holding) {
   uint64_t held = 0;
   for (uint32_t i = 0; i < plan->instance_count; i++) {
@@ -178,10 +184,8 @@ static void hold_on_device(const struct mr_program_plan *plan, struct mr_holding
     if (stay->small || stay->on_host ||
         !covers(stay->always, stay->first_op, stay->last_op, holding->op))
       continue;
-    mr_role role =
-        stay->tensor == MR_NO_TENSOR ? MR_SCRATCH : plan->program->tensors[stay->tensor].role;
     uint64_t room = stay->page_count * plan->page_bytes;
-    holding->role_bytes[role] += stay->bytes;
+    holding->role_bytes[held_role(plan->program, stay->tensor)] += stay->bytes;
     holding->rounding_bytes += room - stay->bytes;
     held += room;
   }
@@ -196,7 +200,7 @@ static void hold_on_host(const struct mr_program_plan *plan, struct mr_holding *
     const struct mr_slot *slot = &plan->slots[i];
     if (!covers(slot->always, slot->first_op, slot->last_op, holding->op)) continue;
     uint64_t room = slot->page_count * page_bytes;
-    holding->role_bytes[plan->program->tensors[slot->tensor].role] += slot->bytes;
+    holding->role_bytes[held_role(plan->program, slot->tensor)] += slot->bytes;
     holding->rounding_bytes += room - slot->bytes;
     held += room;
   }
@@ -208,7 +212,7 @@ static void hold_on_nvme(const struct mr_plan_problem *problem, const struct mr_
                          struct mr_holding *holding) {
   for (uint32_t i = 0; i < plan->extent_count; i++) {
     const struct mr_extent *extent = &plan->extents[i];
-    holding->role_bytes[plan->program->tensors[extent->tensor].role] += extent->bytes;
+    holding->role_bytes[held_role(plan->program, extent->tensor)] += extent->bytes;
     holding->rounding_bytes +=
         mr_round_up(extent->bytes, problem->extent_unit_bytes) - extent->bytes;
   }

@@ -162,14 +162,18 @@ static bool has_gaps(const struct teller *t, mr_tensor_id tensor) {
   return home->tier != MR_TIER_DEVICE || !plan->instances[home->instance].small;
 }
 
-/* No gap leads to the birth of a carried tensor: nobody wants what it held before. */
+/* No gap leads to the birth of a carried tensor, or of a derived one on the device: nobody wants
+ * what it held before. */
 static bool leads_to_birth(const struct teller *t, mr_tensor_id tensor, uint32_t opening) {
   const struct mr_access *accesses = t->liveness.accesses;
   bool born_before = false;
   for (uint32_t i = t->liveness.first[tensor]; i <= opening; i++) {
     born_before = born_before || !accesses[i].reads;
   }
-  return t->plan->program->tensors[tensor].carried && !accesses[opening + 1].reads && !born_before;
+  const struct mr_tensor *born = &t->plan->program->tensors[tensor];
+  bool below = t->made_below[tensor] != MR_NO_OP || t->taken_below[tensor] != MR_NO_OP;
+  bool derived = born->role == MR_DERIVED && mr_tensor_goes_round(born) && !below;
+  return (born->carried || derived) && !accesses[opening + 1].reads && !born_before;
 }
 
 static void tell_gaps(struct teller *t) {

@@ -38,7 +38,7 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
   const struct mr_access *accesses = liveness->accesses;
   uint32_t end = liveness->first[tensor + 1];
   uint32_t first = liveness->first[tensor];
-  mr_role role = graph->tensors[tensor].role;
+  const struct mr_tensor *used = &graph->tensors[tensor];
   uint32_t on_host = 0;
   uint32_t device_turns = 0; /* times that the device takes the tensor up */
   bool host_before = true;
@@ -49,10 +49,10 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
     host_before = host;
     on_host += host;
   }
-  if (on_host == 0 || role == MR_INPUT || graph->tensors[tensor].carried) {
+  if (on_host == 0 || used->role == MR_INPUT || used->carried) {
     return MR_HOST_USE_NONE;
   }
-  if (mr_role_is_persistent(role)) {
+  if (mr_tensor_goes_round(used)) {
     return on_host == end - first ? MR_HOST_USE_ALL : MR_HOST_USE_SOME;
   }
   return device_turns == 1 ? MR_HOST_USE_SOME : MR_HOST_USE_NONE;

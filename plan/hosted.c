@@ -140,7 +140,7 @@ static mr_op_id first_reader(const struct mr_graph *graph, const struct mr_liven
   mr_op_id first = MR_NO_OP;
   for (uint32_t i = 0; i < graph->ops[op].output_count; i++) {
     mr_tensor_id t = graph->ops[op].outputs[i];
-    if (!mr_tensor_goes_round(&graph->tensors[t])) continue;
+    if (!mr_tensor_goes_round(&graph->tensors[t]) && !graph->tensors[t].made_anew) continue;
     for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
       const struct mr_access *access = &liveness->accesses[j];
       bool reads = access->reads && !mr_op_is_host_capable(graph, access->op);

@@ -119,7 +119,7 @@ static bool add_movers(struct mr_placement *p) {
         mr_host_use_of(graph, &p->liveness, NULL, gap->tensor) != MR_HOST_USE_SOME) {
       continue;
     }
-    bool lasts = mr_role_is_persistent(graph->tensors[gap->tensor].role);
+    bool lasts = mr_tensor_goes_round(&graph->tensors[gap->tensor]);
     mr_op_id beside = lasts ? gap->after_op : gap->before_op;
     mr_op_id other = lasts ? gap->before_op : gap->after_op;
     if (mr_op_is_host_capable(graph, beside) && !mr_op_is_host_capable(graph, other)) {

@@ -14,8 +14,8 @@
  * replayed in one order that the waits allow; since conflicting accesses are ordered, every other
  * order gives the same bytes. A step starts with nothing valid but the homes, and must end with the
  * homes valid again, so what holds for one step holds for all. Steps that skip ops are replayed
- * too: an evaluation step, which must leave every persistent tensor as it was, and those that run
- * no deferred op or nothing else. They make the same moves.
+ * too: an evaluation step, which must leave every persistent tensor as it was, those that run no
+ * deferred op or nothing else, and one that restores. They make the same moves.
  *
  * An op on a host that is apart is replayed in two parts: compute copies what is small to a place
  * of the op's own, which is a location too, and the queue of the host runs it.
@@ -356,7 +356,8 @@ static mr_status replay_handover(struct mr_verifier *v, const struct mr_verify_a
   mr_op_id id = actor->instruction->op;
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < v->graph->ops[id].input_count; i++) {
-    status = is_handed_over(v, id, i) ? replay_read(v, actor, i) : MR_OK;
+    bool copied = is_handed_over(v, id, i) && mr_verify_runs_op(v, id);
+    status = copied ? replay_read(v, actor, i) : MR_OK;
   }
   return status == MR_OK ? location_access(v, actor, v->handover_base + v->host_index[id], true)
                          : status;
@@ -376,10 +377,13 @@ static mr_status replay_op(struct mr_verifier *v, const struct mr_verify_actor *
     status = stamp_operand(v, actor, operands[i]);
   }
   for (uint32_t i = 0; status == MR_OK && i < op->input_count; i++) {
-    status = is_handed_over(v, id, i) ? MR_OK : replay_read(v, actor, i);
+    bool takes = mr_verify_takes(v, id, op->inputs[i]) && !is_handed_over(v, id, i);
+    status = takes ? replay_read(v, actor, i) : MR_OK;
   }
   for (uint32_t i = op->input_count; status == MR_OK && i < count; i++) {
+    bool output = i < op->input_count + op->output_count;
     struct mr_verify_place place = instance_place(v, operands[i]);
+    if (output && !mr_verify_gives(v, id, op->outputs[i - op->input_count])) continue;
     status = check_owner(v, actor, operands[i]);
     if (status == MR_OK) {
       status = place_access(v, actor, &place, true);
@@ -389,7 +393,10 @@ static mr_status replay_op(struct mr_verifier *v, const struct mr_verify_actor *
   for (uint32_t i = op->input_count; status == MR_OK && i < op->input_count + op->output_count;
        i++) {
     struct mr_verify_place place = instance_place(v, operands[i]);
-    place_fill(v, &place, op->outputs[i - op->input_count], versions[i]);
+    mr_tensor_id t = op->outputs[i - op->input_count];
+    if (mr_verify_gives(v, id, t)) {
+      place_fill(v, &place, t, versions[i]);
+    }
   }
   return status;
 }
@@ -406,7 +413,7 @@ static mr_status replay_instruction(struct mr_verifier *v, const struct mr_verif
   if (actor->queue != MR_QUEUE_COMPUTE && actor->queue != MR_QUEUE_HOST) {
     return replay_move(v, actor);
   }
-  if (!mr_verify_runs_op(v, instruction->op)) {
+  if (!mr_verify_runs_op(v, instruction->op) && !mr_op_restores(v->graph, instruction->op)) {
     return MR_OK;
   }
   bool hands_over =
@@ -437,10 +444,12 @@ static mr_status owners_start(struct mr_verifier *v) {
   return MR_OK;
 }
 
-/* A carried tensor rests in its home from a training step to the step that runs deferred ops. */
+/* A carried tensor rests in its home from a training step to the step that runs deferred ops, a
+ * derived one from when it was restored. */
 static bool home_starts(const struct mr_verifier *v, mr_tensor_id t) {
   bool pending = v->mode == MR_VERIFY_TRAIN || v->mode == MR_VERIFY_FLUSH;
-  return mr_verify_has_home(v, t) && (pending || !v->graph->tensors[t].carried);
+  bool restored = v->mode != MR_VERIFY_RESTORE || v->graph->tensors[t].role != MR_DERIVED;
+  return mr_verify_has_home(v, t) && (pending || !v->graph->tensors[t].carried) && restored;
 }
 
 static bool home_ends(const struct mr_verifier *v, mr_tensor_id t) {
@@ -471,10 +480,9 @@ static void contents_start(struct mr_verifier *v) {
 
 static mr_status contents_end(const struct mr_verifier *v) {
   static const char *const steps[] = {
-      [MR_VERIFY_TRAIN] = "a training",
-      [MR_VERIFY_FRESH] = "a first",
-      [MR_VERIFY_FLUSH] = "a flushing",
-      [MR_VERIFY_EVALUATE] = "an evaluation",
+      [MR_VERIFY_TRAIN] = "a training",    [MR_VERIFY_FRESH] = "a first",
+      [MR_VERIFY_FLUSH] = "a flushing",    [MR_VERIFY_EVALUATE] = "an evaluation",
+      [MR_VERIFY_RESTORE] = "a restoring",
   };
   for (mr_tensor_id t = 0; t < v->graph->tensor_count; t++) {
     if (!home_ends(v, t)) {
@@ -517,17 +525,20 @@ static mr_status replay_step(struct mr_verifier *v, uint32_t step, enum mr_verif
   return contents_end(v);
 }
 
-static bool defers(const struct mr_graph *graph) {
-  bool any = false;
+/* Whether the runtime runs such steps of the program. */
+static bool has_mode(const struct mr_graph *graph, enum mr_verify_mode mode) {
+  bool defers = false;
+  bool restores = false;
   for (mr_op_id k = 0; k < graph->op_count; k++) {
-    any = any || graph->ops[k].deferred;
+    defers = defers || graph->ops[k].deferred;
+    restores = restores || mr_op_restores(graph, k);
   }
-  return any;
+  return mode == MR_VERIFY_EVALUATE || (mode == MR_VERIFY_RESTORE ? restores : defers);
 }
 
 static mr_status replay(struct mr_verifier *v) {
   static const enum mr_verify_mode partial[] = {MR_VERIFY_FRESH, MR_VERIFY_FLUSH,
-                                                MR_VERIFY_EVALUATE};
+                                                MR_VERIFY_EVALUATE, MR_VERIFY_RESTORE};
   mr_status status = mr_verify_order(v);
   if (status == MR_OK) {
     status = owners_start(v);
@@ -535,8 +546,9 @@ static mr_status replay(struct mr_verifier *v) {
   for (uint32_t step = 0; status == MR_OK && step < MR_VERIFY_STEPS; step++) {
     status = replay_step(v, step, MR_VERIFY_TRAIN);
   }
-  for (uint32_t i = defers(v->graph) ? 0 : 2; status == MR_OK && i < MR_COUNT_OF(partial); i++) {
-    status = replay_step(v, MR_VERIFY_STEPS, partial[i]);
+  for (uint32_t i = 0; status == MR_OK && i < MR_COUNT_OF(partial); i++) {
+    bool wanted = has_mode(v->graph, partial[i]);
+    status = wanted ? replay_step(v, MR_VERIFY_STEPS, partial[i]) : MR_OK;
   }
   return status;
 }

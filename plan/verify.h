@@ -41,6 +41,7 @@ enum mr_verify_mode {
   MR_VERIFY_FRESH,    /* the step before left nothing to do: no deferred op */
   MR_VERIFY_FLUSH,    /* deferred ops alone */
   MR_VERIFY_EVALUATE, /* no op with MR_OP_TRAIN_ONLY */
+  MR_VERIFY_RESTORE,  /* none: derived tensors are restored, which have no value before */
 };
 
 /* One instruction while it is replayed. */
@@ -113,6 +114,10 @@ void mr_verify_memory_fini(struct mr_verifier *v);
 
 /* Whether a step of the present mode runs the op. */
 bool mr_verify_runs_op(const struct mr_verifier *v, mr_op_id op);
+/* What an op reads of its inputs and writes of its outputs: all, or where a step leaves it out and
+ * it restores what it derives, that alone, from what it changes in place. */
+bool mr_verify_takes(const struct mr_verifier *v, mr_op_id op, mr_tensor_id input);
+bool mr_verify_gives(const struct mr_verifier *v, mr_op_id op, mr_tensor_id output);
 /* Gives the step's writes their numbers and notes who reads which, in program order. */
 void mr_verify_number_versions(struct mr_verifier *v);
 

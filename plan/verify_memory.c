@@ -84,22 +84,34 @@ bool mr_verify_runs_op(const struct mr_verifier *v, mr_op_id id) {
     return op->deferred;
   case MR_VERIFY_EVALUATE:
     return (op->flags & MR_OP_TRAIN_ONLY) == 0;
+  case MR_VERIFY_RESTORE:
+    return false;
   case MR_VERIFY_TRAIN:
     break;
   }
   return true;
 }
 
+bool mr_verify_takes(const struct mr_verifier *v, mr_op_id id, mr_tensor_id input) {
+  return mr_verify_runs_op(v, id) || mr_op_writes(&v->graph->ops[id], input);
+}
+
+bool mr_verify_gives(const struct mr_verifier *v, mr_op_id id, mr_tensor_id output) {
+  return mr_verify_runs_op(v, id) || v->graph->tensors[output].role == MR_DERIVED;
+}
+
 void mr_verify_number_versions(struct mr_verifier *v) {
   for (mr_op_id k = 0; k < v->graph->op_count; k++) {
     const struct mr_op *op = &v->graph->ops[k];
     uint32_t *versions = &v->operand_versions[v->plan->first_operand[k]];
-    for (uint32_t i = 0; mr_verify_runs_op(v, k) && i < op->input_count; i++) {
+    for (uint32_t i = 0; i < op->input_count; i++) {
       versions[i] = v->versions[op->inputs[i]];
     }
-    for (uint32_t i = 0; mr_verify_runs_op(v, k) && i < op->output_count; i++) {
+    for (uint32_t i = 0; i < op->output_count; i++) {
       mr_tensor_id t = op->outputs[i];
-      versions[op->input_count + i] = v->versions[t] = ++v->newest[t];
+      v->newest[t] += mr_verify_gives(v, k, t);
+      v->versions[t] = mr_verify_gives(v, k, t) ? v->newest[t] : v->versions[t];
+      versions[op->input_count + i] = v->versions[t];
     }
   }
 }

@@ -284,7 +284,7 @@ static mr_status check_extents(const struct mr_verifier *v) {
 bool mr_verify_has_home(const struct mr_verifier *v, mr_tensor_id tensor) {
   const struct mr_tensor *told = &v->graph->tensors[tensor];
   return told->role == MR_INPUT || told->role == MR_PARAMETER || told->role == MR_STATE ||
-         told->carried;
+         (told->role == MR_DERIVED && !told->made_anew) || told->carried;
 }
 
 /* Whether a place below exists, is of the tensor and reaches round the end of the step. */

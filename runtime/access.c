@@ -106,6 +106,11 @@ static mr_status check(const struct access *access) {
     mr_log(MR_LOG_ERROR, "tensor %s does not live between steps", tensor->name);
     return MR_INVALID;
   }
+  if (tensor->role == MR_DERIVED) {
+    mr_log(MR_LOG_ERROR, "tensor %s is derived: read or write what its ops make it from",
+           tensor->name);
+    return MR_INVALID;
+  }
   if (access->from == NULL && access->to == NULL && access->bytes != 0) {
     mr_log(MR_LOG_ERROR, "tensor %s: no memory was given to read into or write from", tensor->name);
     return MR_INVALID;
@@ -198,6 +203,8 @@ static mr_status perform(struct access *access) {
   status = access_home(access);
   if (status != MR_OK) {
     mr_run_fail(run, status);
+  } else if (access->from != NULL) {
+    mr_run_note_written(run, access->tensor);
   }
   return status;
 }

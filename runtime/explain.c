@@ -13,8 +13,8 @@
 
 static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
 static const char *const phase_names[MR_PHASE_COUNT] = {"forward", "backward", "update"};
-static const char *const role_names[MR_ROLE_COUNT] = {"input", "parameter",  "gradient",
-                                                      "state", "activation", "scratch"};
+static const char *const role_names[] = {"input",      "parameter", "gradient", "state",
+                                         "activation", "scratch",   "derived"};
 static const char *const decision_names[] = {"keep", "host", "nvme", "again"};
 
 /* Adds `value`, which is handed over, to an object or (key NULL) an array, unless something has

@@ -24,9 +24,10 @@ struct migration {
   uint32_t *extent_of; /* of each tensor: 1 + the extent in which it lasts and has no successor */
 };
 
+/* What is derived is restored where the next plan wants it. */
 static bool lasts(const struct mr_graph *graph, mr_tensor_id tensor) {
   mr_role role = graph->tensors[tensor].role;
-  return role == MR_INPUT || mr_role_is_persistent(role);
+  return role == MR_INPUT || (mr_role_is_persistent(role) && role != MR_DERIVED);
 }
 
 /* A tensor that no op uses has no home on the device, and no bytes. */
@@ -118,9 +119,7 @@ static mr_status move_tensor(struct migration *migration, mr_tensor_id tensor) {
 
 static bool rests_on_nvme(const struct mr_program_plan *layout, uint32_t extent) {
   mr_tensor_id tensor = layout->extents[extent].tensor;
-  mr_role role = layout->program->tensors[tensor].role;
-  return (role == MR_INPUT || mr_role_is_persistent(role)) &&
-         layout->homes[tensor].tier == MR_TIER_NVME;
+  return lasts(layout->program, tensor) && layout->homes[tensor].tier == MR_TIER_NVME;
 }
 
 static uint64_t room_bytes(const struct mr_extent *extent) {

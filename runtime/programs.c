@@ -71,8 +71,7 @@ uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_t
                                  mr_op_id *makers_out) {
   uint32_t count = 0;
   for (mr_tensor_id t = 0; t < graph->tensor_count; t++) {
-    mr_op_id maker =
-        mr_explain_alike(&graph->tensors[t], alike) ? find_maker(graph, t) : MR_NO_OP;
+    mr_op_id maker = mr_explain_alike(&graph->tensors[t], alike) ? find_maker(graph, t) : MR_NO_OP;
     if (maker != MR_NO_OP) {
       makers_out[count++] = maker;
     }

@@ -77,6 +77,7 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   run->layout = run->plan->layout;
   adopt_tiers(run, next);
   run->plan_base = run->step_index;
+  run->stale = true;
   status = mr_tiers_complete(run);
   if (status == MR_OK) {
     status = mr_outlook_init(run);

@@ -87,6 +87,7 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
     return MR_NO_MEMORY;
   }
   run->graph = graph;
+  run->stale = true;
   mr_status status = plan_run(run, options);
   if (status != MR_OK) {
     mr_plan_destroy(run->plan);

@@ -34,6 +34,10 @@
  * Evaluation steps do the same moves and leave out the ops that only train. What those would have
  * written is garbage then, which moves around and is never looked at.
  *
+ * Derived tensors have no value where they are dead, so every round has the ops that it leaves out
+ * restore them. Before the first step under a plan, and after the client wrote what they are made
+ * from, those that go round the end of a step have none either: a *restoring* round makes them.
+ *
  * Deferred updates. Where the plan's program runs updates at the start of the next step
  * (mr_graph_defer), a training step leaves them *pending*, and what they need in the homes of
  * parameters, states and carried tensors. The next training step runs them; before anybody looks at
@@ -172,6 +176,7 @@ enum mr_round {
   MR_ROUND_FRESH,     /* all but deferred ones: nothing is pending */
   MR_ROUND_FLUSH,     /* deferred ones alone */
   MR_ROUND_EVALUATE,  /* those without MR_OP_TRAIN_ONLY */
+  MR_ROUND_RESTORE,   /* none */
 };
 
 struct mr_plan {
@@ -303,7 +308,8 @@ struct mr_run {
   uint64_t round_count;    /* of the queues under the present plan: steps and flushes */
   _Atomic int round;       /* enum mr_round: in progress or last */
   bool pending;            /* the last training step left deferred ops to run */
-  double flush_seconds;    /* of flushes since the last training step */
+  bool stale;              /* what derived tensors are made from was written */
+  double flush_seconds;    /* of rounds between steps since the last training step */
   uint64_t plan_base;      /* steps before the present plan's first */
   double look_seconds;     /* that the last look at the present plan's forecast took */
   double planning_seconds; /* that the last look for another plan took */
@@ -410,6 +416,8 @@ MR_CHECK_RESULT mr_status mr_run_flush_trace(struct mr_run *run);
 
 /* Runs what is pending, between two steps; a failure is the run's. */
 MR_CHECK_RESULT mr_status mr_run_flush(struct mr_run *run);
+/* The client wrote the tensor: what is derived from it is stale. */
+void mr_run_note_written(struct mr_run *run, mr_tensor_id tensor);
 /* Whether pending ops write the tensor, or (`any`) read it. */
 bool mr_run_is_pending(const struct mr_run *run, mr_tensor_id tensor, bool any);
 /* Waits until the links are through with what the steps so far gave them; as mr_run_sync else. */
@@ -463,7 +471,8 @@ MR_CHECK_RESULT mr_status mr_stream_drain(struct mr_run *run);
  * that was at. Any thread that entered the device. */
 void mr_stream_fail(struct mr_run *run, mr_status status);
 
-/* What the callback of an op gets, but for the stream; whether an evaluation leaves the op out. */
+/* What the callback of an op gets, but for the stream; whether the round leaves the op out, and it
+ * has nothing to restore. */
 struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id);
 bool mr_run_skips(const struct mr_run *run, mr_op_id id);
 /* Adds what an op took to what the steps show. */

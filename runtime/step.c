@@ -27,19 +27,33 @@ struct account {
   uint64_t bind_ns;
 };
 
-bool mr_run_skips(const struct mr_run *run, mr_op_id id) {
-  const struct mr_op *op = &run->layout->program->ops[id];
-  switch ((enum mr_round)atomic_load(&run->round)) {
+static bool leaves_out(enum mr_round round, const struct mr_op *op) {
+  switch (round) {
   case MR_ROUND_FRESH:
     return op->deferred;
   case MR_ROUND_FLUSH:
     return !op->deferred;
   case MR_ROUND_EVALUATE:
     return (op->flags & MR_OP_TRAIN_ONLY) != 0;
+  case MR_ROUND_RESTORE:
+    return true;
   case MR_ROUND_TRAIN:
     break;
   }
   return false;
+}
+
+static mr_step_mode mode_of(enum mr_round round, const struct mr_op *op) {
+  if (leaves_out(round, op)) {
+    return MR_STEP_RESTORE;
+  }
+  return round == MR_ROUND_EVALUATE ? MR_STEP_EVALUATE : MR_STEP_TRAIN;
+}
+
+bool mr_run_skips(const struct mr_run *run, mr_op_id id) {
+  const struct mr_graph *program = run->layout->program;
+  return leaves_out((enum mr_round)atomic_load(&run->round), &program->ops[id]) &&
+         !mr_op_restores(program, id);
 }
 
 struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id) {
@@ -51,7 +65,7 @@ struct mr_op_call mr_run_call(struct mr_run *run, mr_op_id id) {
       .outputs = operands + op->input_count,
       .scratch = operands[op->input_count + op->output_count],
       .team = run->team,
-      .mode = atomic_load(&run->round) == MR_ROUND_EVALUATE ? MR_STEP_EVALUATE : MR_STEP_TRAIN,
+      .mode = mode_of((enum mr_round)atomic_load(&run->round), op),
       .name = op->name,
   };
 }
@@ -246,18 +260,15 @@ bool mr_run_is_pending(const struct mr_run *run, mr_tensor_id tensor, bool any) 
   return found;
 }
 
-mr_status mr_run_flush(struct mr_run *run) {
-  mr_status status = mr_run_status(run);
-  if (status != MR_OK || !run->pending) {
-    return status;
-  }
+/* A round between two steps. */
+static mr_status run_between(struct mr_run *run, enum mr_round round) {
   struct account account = {0};
   struct mr_step_report traffic;
   uint64_t start_ns = mr_clock_ns();
-  /* No queue may take a move of the step before, or of the next, for one of the flush. */
-  status = mr_run_drain(run);
+  /* No queue may take a move of the step before, or of the next, for one of this round. */
+  mr_status status = mr_run_drain(run);
   if (status == MR_OK) {
-    status = run_round(run, MR_ROUND_FLUSH, &account);
+    status = run_round(run, round, &account);
   }
   if (status == MR_OK) {
     status = mr_run_drain(run);
@@ -269,6 +280,32 @@ mr_status mr_run_flush(struct mr_run *run) {
   take_traffic(run, &traffic);
   run->flush_seconds += (double)(mr_clock_ns() - start_ns) * 1e-9;
   return MR_OK;
+}
+
+mr_status mr_run_flush(struct mr_run *run) {
+  mr_status status = mr_run_status(run);
+  return status == MR_OK && run->pending ? run_between(run, MR_ROUND_FLUSH) : status;
+}
+
+void mr_run_note_written(struct mr_run *run, mr_tensor_id tensor) {
+  const struct mr_graph *graph = run->graph;
+  for (mr_op_id k = 0; k < graph->op_count && !run->stale; k++) {
+    run->stale = mr_op_reads(&graph->ops[k], tensor) && mr_op_writes(&graph->ops[k], tensor) &&
+                 mr_op_restores(graph, k);
+  }
+}
+
+/* Derived tensors that go round the end of a step must be there before the first one. */
+static mr_status restore(struct mr_run *run) {
+  const struct mr_graph *program = run->layout->program;
+  bool any = false;
+  for (mr_tensor_id t = 0; t < program->tensor_count && run->stale; t++) {
+    const struct mr_tensor *tensor = &program->tensors[t];
+    any = any || (tensor->role == MR_DERIVED && mr_tensor_goes_round(tensor));
+  }
+  run->stale = false;
+  mr_status status = any ? mr_run_flush(run) : MR_OK;
+  return any && status == MR_OK ? run_between(run, MR_ROUND_RESTORE) : status;
 }
 
 mr_status mr_run_sync(struct mr_run *run) {
@@ -288,6 +325,9 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
   status = mr_run_make_room(run);
   if (status == MR_OK) {
     status = mode == MR_STEP_TRAIN ? mr_run_review(run) : mr_run_flush(run);
+  }
+  if (status == MR_OK) {
+    status = restore(run);
   }
   if (status != MR_OK) {
     mr_run_fail(run, status);

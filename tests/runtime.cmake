@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(runtime unit/runtime_world.c unit/world_ops.c)
+memrun_unit_test(derived)
 memrun_unit_test(runtime_defer unit/runtime_world.c unit/world_ops.c)
 memrun_unit_test(runtime_faults unit/runtime_world.c unit/world_ops.c)
 memrun_unit_test(runtime_memory unit/runtime_world.c unit/world_ops.c)

@@ -11,8 +11,9 @@
 #define LARGEST_COUNT 8u
 
 static const char *const role_names[] = {
-    [MR_INPUT] = "input", [MR_PARAMETER] = "parameter",   [MR_GRADIENT] = "gradient",
-    [MR_STATE] = "state", [MR_ACTIVATION] = "activation", [MR_SCRATCH] = "scratch"};
+    [MR_INPUT] = "input",    [MR_PARAMETER] = "parameter",   [MR_GRADIENT] = "gradient",
+    [MR_STATE] = "state",    [MR_ACTIVATION] = "activation", [MR_SCRATCH] = "scratch",
+    [MR_DERIVED] = "derived"};
 
 struct largest {
   mr_tensor_id tensors[LARGEST_COUNT];

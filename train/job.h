@@ -69,12 +69,6 @@ MR_CHECK_RESULT mr_status weights_check(const struct step *step, const char *pat
 /* Streams such a file into the run. */
 MR_CHECK_RESULT mr_status weights_load(struct trainer *trainer, const char *path);
 
-/* Elements [first, first + count) of a part of the model = values: its tensor, and rounded from
- * them the copy that layers read, where there is one; `values` is its buffer, so they are gone
- * then. */
-MR_CHECK_RESULT mr_status part_write(struct trainer *trainer, uint32_t part, uint64_t first,
-                                     float *values, uint64_t count);
-
 /* Writes a small new file, synced. */
 MR_CHECK_RESULT mr_status file_create(const char *path, const void *data, uint64_t bytes,
                                       struct file_sum *sum_out);

@@ -196,11 +196,11 @@ enum {
 /* Updates p[first .. first + count) from the same range of g; m and v hold that range alone. */
 struct op_adamw {
   mr_tensor_id p, g, m, v;
-  mr_tensor_id working; /* the copy of p in bf16, of which the same range is set; or OP_NONE */
+  mr_tensor_id working; /* the copy of p in bf16, of which the same range is set, the first range
+                           before others; MR_DERIVED; or OP_NONE */
   mr_tensor_id scalars; /* or a copy */
   mr_tensor_id scale;   /* or OP_NONE */
   uint64_t first, count;
-  bool whole; /* the range is all of p */
   float beta1, beta2, eps, weight_decay;
   bool deferrable; /* MR_OP_DEFERRABLE */
 };

@@ -102,8 +102,40 @@ mr_status op_add_rates(const struct op_builder *builder, const char *name,
   return op_finish(builder, &desc, &operands);
 }
 
+/* Elements that a thread rounds at a time. */
+#define ROUND_ELEMENTS 65536u
+
+struct rounding {
+  const float *p;
+  uint16_t *working;
+  uint64_t count;
+};
+
+static void round_task(void *context, uint32_t task, uint32_t thread) {
+  (void)thread;
+  const struct rounding *rounding = context;
+  uint64_t first = (uint64_t)task * ROUND_ELEMENTS;
+  uint64_t end = train_min_u64(first + ROUND_ELEMENTS, rounding->count);
+  for (uint64_t i = first; i < end; i++) {
+    rounding->working[i] = bf16_round(rounding->p[i]);
+  }
+}
+
+/* The copy alone, as the update that is left out made it. */
+static mr_status round_again(struct mr_team *team, struct rounding rounding) {
+  uint64_t tasks = (rounding.count + ROUND_ELEMENTS - 1) / ROUND_ELEMENTS;
+  mr_team_run(team, (uint32_t)tasks, round_task, &rounding);
+  return MR_OK;
+}
+
 static mr_status adamw_run(const struct mr_op_call *call) {
   const struct adamw_attributes *a = call->attributes;
+  if (call->mode == MR_STEP_RESTORE) {
+    return round_again(call->team,
+                       (struct rounding){.p = (const float *)call->outputs[0] + a->first,
+                                         .working = (uint16_t *)call->outputs[3] + a->first,
+                                         .count = a->count});
+  }
   const float *g = call->inputs[0];
   const float *scalars = call->inputs[1];
   float *p = call->outputs[0];
@@ -151,7 +183,7 @@ mr_status op_add_adamw(const struct op_builder *builder, const char *name,
   /* p, m, v both ways, g read */
   uint64_t bytes = 7 * op->count * sizeof(float);
   if (op->working != OP_NONE) {
-    op_accumulate(&operands, op->working, !op->whole);
+    op_accumulate(&operands, op->working, op->first > 0);
     bytes += op->count * element_bytes(MR_BF16);
   }
   struct mr_op_desc desc = {

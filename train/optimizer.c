@@ -134,7 +134,6 @@ static mr_status update(struct optimizer *optimizer, uint32_t part) {
         .deferrable = clipped,
         .first = piece->first,
         .count = piece->count,
-        .whole = piece->count == description.count,
         .beta1 = (float)options->beta1,
         .beta2 = (float)options->beta2,
         .eps = (float)options->eps,

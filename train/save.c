@@ -10,7 +10,6 @@
 
 #include "train/common.h"
 #include "train/job.h"
-#include "train/kernels/bf16.h"
 
 #define NAME_PREFIX "transformer."
 
@@ -33,7 +32,6 @@ struct bundle_tensor bundle_tensor_at(const struct step *step, enum bundle_kind 
 
 /* Where elements of a bundle's tensor lie in the run. */
 struct place {
-  uint32_t part; /* of the model */
   mr_tensor_id tensor;
   uint64_t first, count; /* elements of that tensor from the one that was asked for on */
 };
@@ -45,13 +43,13 @@ static struct place locate(const struct step *step, enum bundle_kind kind, uint3
   struct model_part description = model_part_at(config, part);
   uint64_t first = element - description.first;
   if (kind == BUNDLE_MODEL) {
-    return (struct place){part, step->parts[part].tensor, first, description.count - first};
+    return (struct place){step->parts[part].tensor, first, description.count - first};
   }
   const struct optimizer *optimizer = &step->optimizer;
   uint64_t number = optimizer->first_piece[part] + first / OPTIMIZER_PIECE_ELEMENTS;
   const struct optimizer_piece *piece = &optimizer->pieces[number];
   first -= piece->first;
-  return (struct place){part, index % 2 == 0 ? piece->m : piece->v, first, piece->count - first};
+  return (struct place){index % 2 == 0 ? piece->m : piece->v, first, piece->count - first};
 }
 
 /* Elements [first, first + count) of a bundle's tensor into the trainer's piece, from as many
@@ -69,23 +67,7 @@ static mr_status run_to_piece(struct trainer *trainer, enum bundle_kind kind, ui
   return status;
 }
 
-mr_status part_write(struct trainer *trainer, uint32_t part, uint64_t first, float *values,
-                     uint64_t count) {
-  const struct tape_parameter *parameter = &trainer->step->parts[part];
-  mr_status status = mr_run_write(trainer->run, parameter->tensor, first * sizeof(float), values,
-                                  count * sizeof(float));
-  if (status != MR_OK || parameter->working == parameter->tensor) {
-    return status;
-  }
-  uint64_t size = element_bytes(MR_BF16);
-  for (uint64_t i = 0; i < count; i++) {
-    uint16_t rounded = bf16_round(values[i]);
-    memcpy((char *)values + i * size, &rounded, size); /* behind what is still to be read */
-  }
-  return mr_run_write(trainer->run, parameter->working, first * size, values, count * size);
-}
-
-/* The way back; the piece may be used up by it. */
+/* The way back. */
 static mr_status piece_to_run(struct trainer *trainer, enum bundle_kind kind, uint32_t index,
                               uint64_t first, uint64_t count) {
   mr_status status = MR_OK;
@@ -93,13 +75,8 @@ static mr_status piece_to_run(struct trainer *trainer, enum bundle_kind kind, ui
   for (uint64_t done = 0; status == MR_OK && done < count; done += here) {
     struct place place = locate(trainer->step, kind, index, first + done);
     here = train_min_u64(place.count, count - done);
-    float *values = trainer->piece + done;
-    if (kind == BUNDLE_MODEL) {
-      status = part_write(trainer, place.part, place.first, values, here);
-    } else {
-      status = mr_run_write(trainer->run, place.tensor, place.first * sizeof(float), values,
-                            here * sizeof(float));
-    }
+    status = mr_run_write(trainer->run, place.tensor, place.first * sizeof(float),
+                          trainer->piece + done, here * sizeof(float));
   }
   return status;
 }

@@ -28,7 +28,7 @@ static mr_status add_part(struct step *step, uint32_t index) {
   parameter->working = parameter->tensor;
   if (status == MR_OK && step->options.dtype != MR_F32) {
     snprintf(name, sizeof name, "working.%.160s", part.name);
-    desc.role = MR_PARAMETER;
+    desc.role = MR_DERIVED;
     desc.dtype = step->options.dtype;
     status = mr_graph_add_tensor(step->graph, &desc, &parameter->working);
   }

@@ -179,7 +179,8 @@ static mr_status draw_part(struct trainer *trainer, struct mr_team *team, uint32
                               .count = train_min_u64(TRAIN_PIECE_ELEMENTS, part.count - at)};
     uint64_t tasks = (drawing.count + DRAW_ELEMENTS - 1) / DRAW_ELEMENTS;
     mr_team_run(team, (uint32_t)tasks, draw_task, &drawing);
-    status = part_write(trainer, index, at, trainer->piece, drawing.count);
+    status = mr_run_write(trainer->run, trainer->step->parts[index].tensor, at * sizeof(float),
+                          trainer->piece, drawing.count * sizeof(float));
   }
   return status;
 }

@@ -51,6 +51,11 @@ typedef enum mr_role {
   MR_STATE = 3,     /* persistent: optimizer states, losses, norms */
   MR_ACTIVATION = 4,
   MR_SCRATCH = 5,
+  /* Persistent, and the client neither reads nor writes it: each op that writes it makes it from
+   * what the op changes in place, such as a parameter's copy in bf16 by the update. So memrun may
+   * drop it between its last use and the next op that writes it without reading it, and has those
+   * ops restore it where a step leaves them out (MR_STEP_RESTORE). */
+  MR_DERIVED = 6,
 } mr_role;
 
 typedef enum mr_backend {
@@ -85,6 +90,10 @@ typedef enum mr_step_mode {
   MR_STEP_TRAIN = 0,
   MR_STEP_EVALUATE = 1, /* ops with MR_OP_TRAIN_ONLY are skipped; an op that runs in both leaves out
                            its gradients */
+  /* Not a step: the op is left out, and makes what it writes of MR_DERIVED tensors again, as it was
+   * after it last ran. It may read the inputs that it also writes, and changes nothing else; its
+   * other operands are undefined. Ops that write no such tensor never see it. */
+  MR_STEP_RESTORE = 2,
 } mr_step_mode;
 
 /*

@@ -134,7 +134,7 @@ static mr_status write_tensors(struct job *job, struct mr_run *run, struct model
   mr_status status = MR_OK;
   for (mr_tensor_id t = 0; status == MR_OK && t < job->graph->tensor_count; t++) {
     const struct mr_tensor *tensor = &job->graph->tensors[t];
-    bool lasts = mr_role_is_persistent(tensor->role);
+    bool lasts = mr_role_is_persistent(tensor->role) && tensor->role != MR_DERIVED;
     bool now = tensor->role == MR_INPUT ||
                (lasts && (step == 0 || mr_random_below(&job->random, 16) == 0));
     if (!now) {
@@ -154,7 +154,7 @@ static mr_status compare_tensors(struct job *job, struct mr_run *run,
                                  const struct model_oracle *oracle, uint64_t step) {
   for (mr_tensor_id t = 0; t < job->graph->tensor_count; t++) {
     const struct mr_tensor *tensor = &job->graph->tensors[t];
-    if (!mr_role_is_persistent(tensor->role)) {
+    if (!mr_role_is_persistent(tensor->role) || tensor->role == MR_DERIVED) {
       continue;
     }
     uint64_t cut = mr_random_below(&job->random, tensor->bytes + 1);

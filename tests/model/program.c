@@ -75,6 +75,39 @@ static mr_status hash_run(const struct mr_op_call *call) {
   return MR_OK;
 }
 
+/* An update of a range of a parameter and of its copy. */
+struct derive_attributes {
+  uint32_t first_word, end_word; /* of the parameter, the moment and the copy */
+  uint32_t gradient_words, norm_words;
+};
+
+/* What a word of a parameter is in its copy. */
+static uint32_t derived_of(uint32_t word) {
+  return word * 0x9e3779b1u ^ word >> 7;
+}
+
+/* Inputs: gradient, norm, parameter, moment, and the copy where an op before it made that; outputs:
+ * the last three. */
+static mr_status derive_run(const struct mr_op_call *call) {
+  const struct derive_attributes *a = call->attributes;
+  uint32_t *parameter = call->outputs[0], *moment = call->outputs[1], *copy = call->outputs[2];
+  uint32_t sum = 0;
+  for (uint32_t j = 0; call->mode == MR_STEP_TRAIN && j < a->gradient_words; j++) {
+    sum = sum * 31 + ((const uint32_t *)call->inputs[0])[j];
+  }
+  for (uint32_t j = 0; call->mode == MR_STEP_TRAIN && j < a->norm_words; j++) {
+    sum = sum * 31 + ((const uint32_t *)call->inputs[1])[j];
+  }
+  for (uint32_t j = a->first_word; j < a->end_word; j++) {
+    if (call->mode == MR_STEP_TRAIN) {
+      moment[j] = moment[j] * 9 + sum + j;
+      parameter[j] -= moment[j];
+    }
+    copy[j] = derived_of(parameter[j]);
+  }
+  return MR_OK;
+}
+
 /* A program under construction. */
 struct maker {
   struct mr_graph *graph;
@@ -115,6 +148,23 @@ static mr_tensor_id tensor_add(struct maker *m, mr_role role, const char *format
       .rank = 1,
       .shape = {(low + mr_random_below(&m->random, high - low + 1)) / 4},
   };
+  mr_tensor_id id = 0;
+  mr_status status = mr_graph_add_tensor(m->graph, &desc, &id);
+  MR_ASSERT(status == MR_OK);
+  return id;
+}
+
+/* A tensor of another one's size. */
+static mr_tensor_id copy_add(struct maker *m, mr_role role, const char *format, uint32_t a,
+                             uint32_t b, mr_tensor_id other) {
+  char name[64];
+  snprintf(name, sizeof name, format, a, b);
+  struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
+                                .name = name,
+                                .role = role,
+                                .dtype = MR_I32,
+                                .rank = 1,
+                                .shape = {m->graph->tensors[other].bytes / 4}};
   mr_tensor_id id = 0;
   mr_status status = mr_graph_add_tensor(m->graph, &desc, &id);
   MR_ASSERT(status == MR_OK);
@@ -195,12 +245,20 @@ struct layer {
   mr_tensor_id parameters[PARAMETERS];
   mr_tensor_id gradients[PARAMETERS];
   mr_tensor_id moments[PARAMETERS];
+  mr_tensor_id copies[PARAMETERS]; /* derived; MR_NO_TENSOR: none */
 };
 
 struct model {
   struct layer layers[MOST_LAYERS];
   mr_tensor_id input, loss, norm, head_gradient;
 };
+
+/* What layers read of a parameter. */
+static mr_tensor_id any_weight(struct maker *m, const struct layer *layer) {
+  uint64_t which = mr_random_below(&m->random, PARAMETERS);
+  mr_tensor_id copy = layer->copies[which];
+  return copy == MR_NO_TENSOR ? layer->parameters[which] : copy;
+}
 
 static mr_tensor_id any_local(struct maker *m, const struct layer *layer) {
   return layer->locals[mr_random_below(&m->random, layer->local_count)];
@@ -221,7 +279,7 @@ static void layer_forward(struct maker *m, struct layer *layer, uint32_t micro, 
     }
     reads(&op, layer->locals[layer->local_count - 1]);
     if (chance(m, 60)) {
-      reads(&op, layer->parameters[mr_random_below(&m->random, PARAMETERS)]);
+      reads(&op, any_weight(m, layer));
     }
     if (!last && i > 0 && chance(m, 10)) {
       changes(&op, layer->locals[1 + mr_random_below(&m->random, layer->local_count - 1)]);
@@ -263,7 +321,7 @@ static void layer_backward(struct maker *m, struct model *model, uint32_t micro,
       reads(&op, any_local(m, layer));
     }
     if (chance(m, 30)) {
-      reads(&op, layer->parameters[mr_random_below(&m->random, PARAMETERS)]);
+      reads(&op, any_weight(m, layer));
     }
     changes(&op, model->head_gradient);
     if (chance(m, 15) && layer->local_count > 2) {
@@ -287,8 +345,57 @@ static void layer_backward(struct maker *m, struct model *model, uint32_t micro,
   }
 }
 
+/* Half of an update, or all of it; the first makes the copy. */
+static void derive_add(struct maker *m, const struct layer *layer, uint32_t i, mr_tensor_id norm,
+                       const struct derive_attributes *a, bool first) {
+  const mr_tensor_id inputs[] = {layer->gradients[i], norm, layer->parameters[i], layer->moments[i],
+                                 layer->copies[i]};
+  char name[64];
+  snprintf(name, sizeof name, "derive.%u", m->next_id++);
+  struct mr_op_desc desc = {
+      .size_bytes = sizeof desc,
+      .name = name,
+      .kind = "derive",
+      .run = {derive_run},
+      .attributes = a,
+      .attributes_bytes = sizeof *a,
+      .inputs = inputs,
+      .input_count = first ? 4 : 5,
+      .outputs = inputs + 2,
+      .output_count = 3,
+      .flags = MR_OP_TRAIN_ONLY | (chance(m, 80) ? MR_OP_HOST_CAPABLE : 0u) |
+               (chance(m, 75) ? MR_OP_DEFERRABLE : 0u),
+      .block = MR_NO_BLOCK,
+  };
+  mr_op_id id = 0;
+  mr_status status = mr_graph_add_op(m->graph, &desc, &id);
+  MR_ASSERT(status == MR_OK);
+}
+
+static void derived_update(struct maker *m, const struct layer *layer, uint32_t i,
+                           mr_tensor_id norm) {
+  const struct mr_tensor *tensors = m->graph->tensors;
+  uint32_t words = (uint32_t)(tensors[layer->parameters[i]].bytes / 4);
+  uint32_t middle = chance(m, 50) ? words / 2 : words;
+  struct derive_attributes a = {
+      .end_word = middle,
+      .gradient_words = (uint32_t)(tensors[layer->gradients[i]].bytes / 4),
+      .norm_words = (uint32_t)(tensors[norm].bytes / 4),
+  };
+  derive_add(m, layer, i, norm, &a, true);
+  a.first_word = middle;
+  a.end_word = words;
+  if (middle < words) {
+    derive_add(m, layer, i, norm, &a, false);
+  }
+}
+
 static void layer_update(struct maker *m, struct model *model, struct layer *layer) {
   for (uint32_t i = 0; i < PARAMETERS; i++) {
+    if (layer->copies[i] != MR_NO_TENSOR) {
+      derived_update(m, layer, i, model->norm);
+      continue;
+    }
     struct op_draft op = {.name = "update", .flags = MR_OP_TRAIN_ONLY, .block = MR_NO_BLOCK};
     op.flags |= chance(m, 80) ? MR_OP_HOST_CAPABLE : 0;
     reads(&op, layer->gradients[i]);
@@ -310,6 +417,11 @@ static void model_tensors(struct maker *m, struct model *model) {
       layer->parameters[i] = tensor_add(m, MR_PARAMETER, "l%u.parameter%u", l, i, 0);
       layer->moments[i] = tensor_add(m, MR_STATE, "l%u.moment%u", l, i, 0);
       layer->gradients[i] = tensor_add(m, MR_GRADIENT, "l%u.gradient%u", l, i, 0);
+      layer->copies[i] = MR_NO_TENSOR;
+      if (m->options->derives && chance(m, 60)) {
+        layer->copies[i] = copy_add(m, MR_DERIVED, "l%u.copy%u", l, i, layer->parameters[i]);
+        layer->moments[i] = copy_add(m, MR_STATE, "l%u.whole%u", l, i, layer->parameters[i]);
+      }
     }
   }
 }
@@ -359,6 +471,7 @@ void model_options_draw(uint64_t seed, struct model_options *options_out) {
       .small_bytes = 2048,
       .large_bytes = 2048ull << mr_random_below(&random, 6),
   };
+  options_out->derives = mr_random_below(&random, 2) == 0;
 }
 
 struct mr_graph *model_program_create(uint64_t seed, const struct model_options *options) {
@@ -402,7 +515,7 @@ void model_oracle_init(struct model_oracle *oracle, const struct mr_graph *graph
   MR_ASSERT(oracle->scratch != NULL);
 }
 
-void model_oracle_op(struct model_oracle *oracle, mr_op_id k) {
+static void oracle_op(struct model_oracle *oracle, mr_op_id k, mr_step_mode mode) {
   const struct mr_op *op = &oracle->graph->ops[k];
   void *inputs[MR_MAX_OPERANDS];
   void *outputs[MR_MAX_OPERANDS];
@@ -417,12 +530,23 @@ void model_oracle_op(struct model_oracle *oracle, mr_op_id k) {
       .inputs = inputs,
       .outputs = outputs,
       .scratch = oracle->scratch,
+      .mode = mode,
   };
   mr_status status = op->run[MR_BACKEND_CPU](&call);
   MR_ASSERT(status == MR_OK);
 }
 
+void model_oracle_op(struct model_oracle *oracle, mr_op_id k) {
+  oracle_op(oracle, k, MR_STEP_TRAIN);
+}
+
+/* What the client wrote since the step before may be what others are derived from. */
 void model_oracle_step(struct model_oracle *oracle, mr_step_mode mode) {
+  for (mr_op_id k = 0; k < oracle->graph->op_count; k++) {
+    if (mr_op_restores(oracle->graph, k)) {
+      oracle_op(oracle, k, MR_STEP_RESTORE);
+    }
+  }
   for (mr_op_id k = 0; k < oracle->graph->op_count; k++) {
     if (mode == MR_STEP_TRAIN || (oracle->graph->ops[k].flags & MR_OP_TRAIN_ONLY) == 0) {
       model_oracle_op(oracle, k);

@@ -19,7 +19,8 @@ struct model_options {
   uint32_t layer_ops;   /* forward ops of a layer, at most 8 */
   uint64_t small_bytes; /* tensors are drawn from [64, small_bytes] ... */
   uint64_t large_bytes; /* ... or, half of them, from [small_bytes, large_bytes] */
-  uint32_t sleep_us;    /* an op sleeps up to this long now and then; 0: never */
+  bool derives;      /* some parameters have a copy that layers read in their place: MR_DERIVED */
+  uint32_t sleep_us; /* an op sleeps up to this long now and then; 0: never */
 };
 
 /* Draws options of a small program. */

@@ -203,6 +203,25 @@ class Bf16(harness.Case):
             self.assertEqual((path / "whole/model.safetensors").read_bytes(),
                              (path / mode / "model.safetensors").read_bytes())
 
+    def test_evaluations_under_pressure(self):
+        """The copies for the layers are dropped between their last use and the update, which an
+        evaluation leaves out."""
+        text = harness.scratch / "text16.txt"
+        text.write_bytes(bytes(range(256)) * 40)
+        more = [*self.bf16, "--data", text, "--eval-data", text, "--eval-every", "1",
+                "--eval-batches", "2"]
+        whole = harness.run(*job(*more))
+        self.assert_status(whole, 0)
+        footprint, smallest = harness.budgets(TINY + self.bf16)
+        for mode in ("never", "always"):
+            tight = harness.run(*job(*more, "--defer", mode, "--device-mem",
+                                     smallest + (footprint - smallest) // 4, "--host-mem", "0",
+                                     *harness.nvme()))
+            self.assert_status(tight, 0)
+            for kind, key in (("eval", "loss"), ("done", "losses")):
+                self.assertEqual([event[key] for event in tight.events(kind)],
+                                 [event[key] for event in whole.events(kind)])
+
     def test_resume_in_the_other_type_is_told(self):
         path = harness.folder("types")
         self.assert_status(harness.run(*job(*self.bf16, "--steps", "2", "--ckpt", path)), 0)

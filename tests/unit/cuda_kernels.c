@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/kernels/bf16.h"
+
 #include "tests/unit/cuda_table.h"
 #include "tests/unit/device_found.h"
 #include "tests/unit/kernels_trial.h"
@@ -138,6 +140,36 @@ static void ops_round_as_on_the_host(void **state) {
   }
 }
 
+/* Of an update that is left out: its copy, rounded as the trainer's processor does, and no more. */
+static void a_copy_alone_is_made_again(void **state) {
+  (void)state;
+  enum { COUNT = 1003 };
+  float *values = trial_memory.take(mr_round_up(3 * COUNT * sizeof *values, 64));
+  float *scalars = trial_memory.take(64);
+  uint16_t *copy = trial_memory.take(mr_round_up(COUNT * sizeof *copy, 64));
+  assert_true(values != NULL && scalars != NULL && copy != NULL);
+  memset(scalars, 0, 3 * sizeof *scalars);
+  for (uint32_t i = 0; i < COUNT; i++) {
+    values[i] = ldexpf(i % 2 == 0 ? 1.2345f : -1.003906f, 2 - (int)(i % 150));
+    values[COUNT + i] = values[2 * COUNT + i] = NAN; /* nobody reads moments */
+  }
+  const struct cuda_adamw op = {.p = values,
+                                .m = values + COUNT,
+                                .v = values + 2ull * COUNT,
+                                .copy = copy,
+                                .scalars = scalars,
+                                .count = COUNT};
+  assert_int_equal(cuda_op_adamw(cuda_table_queue(), CUDA_BF16, &op), MR_OK);
+  for (uint32_t i = 0; i < COUNT; i++) {
+    float p = ldexpf(i % 2 == 0 ? 1.2345f : -1.003906f, 2 - (int)(i % 150));
+    assert_true(values[i] == p && isnan(values[COUNT + i]) && isnan(values[2 * COUNT + i]));
+    assert_int_equal(copy[i], bf16_round(p));
+  }
+  trial_memory.give(copy);
+  trial_memory.give(scalars);
+  trial_memory.give(values);
+}
+
 /* What the ops of single numbers read and write, where the device reaches it. */
 struct numbers {
   double squares[3];
@@ -190,6 +222,7 @@ int main(void) {
       cmocka_unit_test(norm_clips),
       cmocka_unit_test(rates_are_copied),
       cmocka_unit_test(ops_round_as_on_the_host),
+      cmocka_unit_test(a_copy_alone_is_made_again),
       cmocka_unit_test(f32_equals_reference),
       cmocka_unit_test(bf16_equals_reference),
       cmocka_unit_test(tensor_attention_equals_reference),

@@ -120,7 +120,7 @@ struct cuda_rates {
 /* AdamW over a range; typed by `copy`. */
 struct cuda_adamw {
   float *p, *m, *v; /* any alignment, as g and copy */
-  const float *g;
+  const float *g;               /* NULL: the copy alone is made */
   void *copy;                   /* of p, for the layers; or NULL */
   const float *scalars, *scale; /* lr, 1 - beta1^step, 1 - beta2^step; (1) or NULL */
   uint64_t count;

@@ -266,6 +266,7 @@ mr_status cuda_rates_run(const struct mr_op_call *call) {
 mr_status cuda_adamw_run(const struct mr_op_call *call) {
   const struct adamw_attributes *a = call->attributes;
   const struct cuda_queue queue = cuda_call_queue(call);
+  const bool restores = call->mode == MR_STEP_RESTORE;
   const float *g = call->inputs[0];
   float *p = call->outputs[0];
   const struct cuda_adamw op = {
@@ -273,7 +274,7 @@ mr_status cuda_adamw_run(const struct mr_op_call *call) {
       .m = call->outputs[1],
       .v = call->outputs[2],
       .copy = a->working ? (uint16_t *)call->outputs[3] + a->first : NULL,
-      .g = g + a->first,
+      .g = restores ? NULL : g + a->first,
       .scalars = call->inputs[1],
       .scale = a->scaled ? call->inputs[2] : NULL,
       .count = a->count,

@@ -123,6 +123,10 @@ template <typename T, int N>
 __device__ void adamw_pack(const cuda_adamw &a, const adamw_step &step, uint64_t at) {
   float p[N], g[N], m[N], v[N];
   load(p, a.p + at);
+  if (a.g == nullptr) {
+    store(static_cast<T *>(a.copy) + at, p);
+    return;
+  }
   load(g, a.g + at);
   load(m, a.m + at);
   load(v, a.v + at);
