@@ -404,7 +404,9 @@ static mr_status find_rung(struct descent *descent, struct rung *rung) {
   uint64_t footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
   bool tried_before = true;
   while (tried_before && !descent->ended) {
-    descent->device_bytes = mr_ladder_below(footprint_bytes, descent->device_bytes);
+    bool whole = problem->whole_budget && descent->number == 0;
+    descent->device_bytes = whole ? problem->budget_bytes[MR_TIER_DEVICE]
+                                  : mr_ladder_below(footprint_bytes, descent->device_bytes);
     descent->ended = descent->device_bytes == 0 ||
                      descent->number == problem->search_from + problem->search_rounds;
     tried_before = descent->number++ < problem->search_from;

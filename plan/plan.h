@@ -81,9 +81,10 @@
  * rates are, and one more tier only adds to it. Longer programs, and briefer searches, are planned
  * for the machine at hand: there the order is likely, not certain. So it is for jobs whose
  * candidates compete, the short ones of which runtime/finalists.c has planned for budgets and links
- * near those at hand; bench/monotone.c counts how often it fails. It never fails by more than the
- * gap of the plan with more, whose bound holds for whoever has less. Where the host would do,
- * runtime/ has them planned without NVMe first, so that NVMe beside it makes none slower.
+ * near those at hand, the others for all of the budget too; bench/monotone.c counts how often it
+ * fails. It never fails by more than the gap of the plan with more, whose bound holds for whoever
+ * has less. Where the host would do, runtime/ has them planned without NVMe first, so that NVMe
+ * beside it makes none slower.
  *
  * Yielding. While reads and writes share a drive and there is room, writes wait: what an update has
  * changed leaves while the next forward pass computes, and the reads that updates wait for have the
@@ -175,6 +176,8 @@ struct mr_plan_problem {
   bool contiguous;
   uint32_t search_from;   /* budgets of the ladder, from the highest, that were tried before */
   uint32_t search_rounds; /* budgets of the ladder that are tried at most; 0: no search */
+  bool whole_budget;      /* the highest of them is all of the budget, not the rung below it; short
+                             programs that are searched at length keep to the ladder */
   double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
                              refusal says; INFINITY: any that fits is */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */

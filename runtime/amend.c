@@ -358,6 +358,7 @@ static mr_status plan_variant(void *context, uint32_t index) {
   problem.page_bytes = a->best->layout->page_bytes;
   problem.search_from = 0;
   problem.search_rounds = 1;
+  problem.whole_budget = a->best->whole;
   problem.useful_seconds = INFINITY;
   return mr_program_plan_make(&problem, &candidate->layout);
 }
@@ -379,7 +380,8 @@ static void take(struct amender *a, struct variant *variant) {
                                   .rewritten = variant->candidate.rewritten,
                                   .op_seconds = variant->candidate.op_seconds,
                                   .layout = before.layout,
-                                  .stays = before.stays};
+                                  .stays = before.stays,
+                                  .whole = before.whole};
     mr_graph_destroy(before.rewritten);
     free(before.op_seconds);
   }

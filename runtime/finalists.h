@@ -15,6 +15,7 @@ struct mr_candidate {
   double *op_seconds;
   struct mr_program_plan *layout;
   bool stays; /* among the finalists */
+  bool whole; /* its plan is for the whole budget, not for the rung of the ladder below it */
 };
 
 struct mr_finalists {
@@ -28,6 +29,7 @@ struct mr_finalists {
   uint32_t searched; /* the first of them */
   bool turned;       /* the first of them were planned with search */
   bool placing;      /* search chooses which ops run on the host */
+  bool whole;        /* plans are for the whole budget: see mr_plan_problem */
   bool amended;      /* the best were changed in single decisions */
 };
 

@@ -98,6 +98,7 @@ static struct mr_plan_problem problem_again(const struct mr_plan *plan) {
   struct mr_plan_problem problem = plan->problem;
   bool searched = problem.policy == MR_POLICY_SEARCHED;
   problem.search_rounds = searched ? 1 : 0;
+  problem.whole_budget = problem.program->op_count > MR_MACHINE_OPS;
   problem.bound_any_recompute = false; /* recompute is settled */
   return problem;
 }
