@@ -65,7 +65,7 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
 /* So many aims are tried as have so many ops together. */
 #define AIM_OPS  1200u
 #define PLACED   3u   /* finalists at most */
-#define WHOLE    2u   /* the same */
+#define WHOLE    2u   /* the same; of a long program one */
 #define AMENDED  3u   /* the same */
 #define ROUNDING 1e-9 /* relative, of sums of seconds */
 
@@ -506,8 +506,9 @@ static mr_status try_whole(struct mr_finalists *finalists, uint32_t searched,
   if (is_short(finalists) || finalists->whole) {
     return MR_OK;
   }
+  uint32_t most = is_long(finalists) ? 1 : WHOLE;
   finalists->whole = true;
-  mr_status status = take_turn(finalists, searched < WHOLE ? searched : WHOLE, at_hand);
+  mr_status status = take_turn(finalists, searched < most ? searched : most, at_hand);
   finalists->whole = false;
   return status;
 }
