@@ -42,9 +42,9 @@ static bool is_better(const struct mr_program_plan *a, const struct mr_program_p
 
 /* The budget that the present rung is planned for. */
 static uint64_t rung_bytes(const struct mr_placement *p) {
-  uint64_t bytes = mr_min_u64(p->problem.budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1) + 1;
+  uint64_t budget_bytes = mr_min_u64(p->problem.budget_bytes[MR_TIER_DEVICE], UINT64_MAX - 1);
   bool whole = p->problem.whole_budget;
-  bytes -= whole;
+  uint64_t bytes = whole ? budget_bytes : budget_bytes + 1;
   for (uint32_t i = whole ? 1 : 0; i <= p->problem.search_from; i++) {
     uint64_t below = mr_ladder_below(p->best->footprint_bytes, bytes);
     bytes = below > 0 ? below : bytes;

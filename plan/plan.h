@@ -38,6 +38,10 @@
  * Clean copies. A tensor that was fetched and not written since has a valid copy below, so evicting
  * it again is free: no instruction. Its slot or extent stays its own until the next write.
  *
+ * Dead tensors. What the next op writes without reading it need not be kept till then: a carried
+ * tensor, and a derived one that the device alone uses, give their pages up after their last use
+ * and take new ones at that op (plan/lives.c).
+ *
  * Early writes. What NVMe is to have may be written as soon as it is changed no more, while ops of
  * the step still read it: a weight right behind its update, though its pages are given up only
  * after the backward pass. Where a step is bound by a drive that does more of reads and writes

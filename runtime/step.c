@@ -289,7 +289,8 @@ mr_status mr_run_flush(struct mr_run *run) {
 
 void mr_run_note_written(struct mr_run *run, mr_tensor_id tensor) {
   const struct mr_graph *graph = run->graph;
-  for (mr_op_id k = 0; k < graph->op_count && !run->stale; k++) {
+  bool may_change = graph->tensors[tensor].role != MR_INPUT;
+  for (mr_op_id k = 0; may_change && k < graph->op_count && !run->stale; k++) {
     run->stale = mr_op_reads(&graph->ops[k], tensor) && mr_op_writes(&graph->ops[k], tensor) &&
                  mr_op_restores(graph, k);
   }

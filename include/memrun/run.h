@@ -227,7 +227,8 @@ struct mr_step_report {
   double replan_before_seconds;
   double bind_seconds; /* the compute queue brought pages to where its ops find them */
   /* Since the last training step: updates that were to run in this one (MR_OP_DEFERRABLE), and were
-   * run by themselves for somebody who wanted to see their effect. The step was shorter by them. */
+   * run by themselves for somebody who wanted to see their effect, by which the step was shorter;
+   * and what restored MR_DERIVED tensors before it. */
   double flush_seconds;
   uint64_t median_step_count; /* training steps under the forecast, which the median is of; 63 where
                                  there are more */
@@ -270,8 +271,8 @@ MR_API const struct mr_plan *mr_run_plan(const struct mr_run *run);
  * Copies bytes into or out of an input, parameter or state between steps, wherever it rests;
  * blocks. Use ranges of a few MiB to stream large tensors. Reading waits until the last step has
  * finished, with the updates that it left to the next one where they concern the tensor.
- * MR_INVALID: a range outside the tensor, a tensor that does not live between steps; MR_IO,
- * MR_CORRUPT. One caller at a time.
+ * MR_INVALID: a range outside the tensor, a tensor that does not live between steps or is
+ * MR_DERIVED; MR_IO, MR_CORRUPT. One caller at a time.
  */
 MR_API MR_CHECK_RESULT mr_status mr_run_write(struct mr_run *run, mr_tensor_id tensor,
                                               uint64_t offset_bytes, const void *data,

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plan/ladder.h"
 #include "runtime/planning.h"
 #include "runtime/search.h"
 #include "runtime/whatif.h"
@@ -213,6 +214,30 @@ static void more_memory_makes_no_plan_slower(void **state) {
   }
 }
 
+/* Of budgets right below a rung of the ladder, plans use what the rung below that leaves of them.
+ */
+static void plans_use_all_of_a_budget(void **state) {
+  (void)state;
+  struct mr_graph *graph = plan_layers_graph(12, LINKS_TAKE_LONGER);
+  uint64_t rung_bytes = 400 * MR_MIB;
+  uint32_t beyond = 0;
+  for (uint32_t i = 0; i < 12; i++) {
+    struct mr_options options = shed_options(rung_bytes - 1, 4 * MR_GIB);
+    struct mr_plan *plan = NULL;
+    options.offload = MR_OFFLOAD_HOST;
+    assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+    const struct mr_program_plan *layout = plan->layout;
+    uint64_t need_bytes = layout->small_bytes + layout->device_page_count * layout->page_bytes;
+    assert_true(layout->fits && need_bytes <= rung_bytes);
+    rung_bytes = mr_ladder_below(layout->footprint_bytes, rung_bytes);
+    beyond += i > 0 && need_bytes > rung_bytes;
+    mr_plan_destroy(plan);
+  }
+  print_message("%u plans of 11 need more than the rung below\n", beyond);
+  assert_true(beyond >= 6);
+  mr_graph_destroy(graph);
+}
+
 /* Without search, so many of the updates on the host and the others in the next step. */
 static double seconds_staying(const struct mr_search *search, uint32_t staying) {
   struct mr_graph *deferred = NULL;
@@ -274,6 +299,7 @@ int main(void) {
       cmocka_unit_test(threads_do_not_change_the_plan),
       cmocka_unit_test(nvme_beside_a_host_that_would_do_changes_no_plan),
       cmocka_unit_test(more_memory_makes_no_plan_slower),
+      cmocka_unit_test(plans_use_all_of_a_budget),
       cmocka_unit_test(a_host_runs_as_many_updates_as_it_had_better),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
