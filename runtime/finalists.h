@@ -20,7 +20,7 @@ struct mr_candidate {
 
 struct mr_finalists {
   struct mr_plan *plan; /* not changed while candidates are planned */
-  bool brief;           /* one is searched, at the whole budget */
+  bool brief;           /* one is searched, for the budget at hand alone */
   uint64_t max_page_count;
   uint64_t page_bytes;                    /* that the device asks for; 0: any */
   struct mr_candidate best[MR_FINALISTS]; /* the best first */

@@ -248,6 +248,7 @@ static void write_weight(struct job *job, struct mr_run *run, struct expected *e
 }
 
 static struct mr_run *run_make(struct job *job, mr_defer defer, struct expected *e) {
+  job_init(job, MR_DERIVED);
   uint64_t smallest = summary_of(job, defer, 4096).smallest_device_bytes;
   struct mr_options options = options_for(defer, smallest * 5 / 4);
   struct mr_run *run = NULL;
@@ -262,6 +263,11 @@ static struct mr_run *run_make(struct job *job, mr_defer defer, struct expected 
   return run;
 }
 
+static void run_end(struct job *job, struct mr_run *run) {
+  mr_run_destroy(run);
+  mr_graph_destroy(job->graph);
+}
+
 static void check_weights(struct job *job, struct mr_run *run, const struct expected *e) {
   static uint32_t words[WORDS];
   for (uint32_t l = 0; l < LAYERS; l++) {
@@ -274,7 +280,6 @@ static void rounds_restore_what_they_leave_out(void **state) {
   (void)state;
   static struct expected e;
   struct job job;
-  job_init(&job, MR_DERIVED);
   struct mr_run *run = run_make(&job, MR_DEFER_NEVER, &e);
   step(&job, run, &e, MR_STEP_TRAIN, LAYERS, LAYERS); /* before it, nothing had been made */
   step(&job, run, &e, MR_STEP_TRAIN, LAYERS, 0);
@@ -284,15 +289,13 @@ static void rounds_restore_what_they_leave_out(void **state) {
   step(&job, run, &e, MR_STEP_EVALUATE, 0, 2 * LAYERS); /* and before it */
   step(&job, run, &e, MR_STEP_TRAIN, LAYERS, 0);
   check_weights(&job, run, &e);
-  mr_run_destroy(run);
-  mr_graph_destroy(job.graph);
+  run_end(&job, run);
 }
 
 static void deferred_ones_need_no_round_of_their_own(void **state) {
   (void)state;
   static struct expected e;
   struct job job;
-  job_init(&job, MR_DERIVED);
   struct mr_run *run = run_make(&job, MR_DEFER_ALWAYS, &e);
   step(&job, run, &e, MR_STEP_TRAIN, 0, LAYERS); /* nothing is pending yet */
   step(&job, run, &e, MR_STEP_TRAIN, LAYERS, 0);
@@ -301,8 +304,7 @@ static void deferred_ones_need_no_round_of_their_own(void **state) {
   step(&job, run, &e, MR_STEP_TRAIN, 0, LAYERS);
   check_weights(&job, run, &e);
   step(&job, run, &e, MR_STEP_TRAIN, 0, LAYERS);
-  mr_run_destroy(run);
-  mr_graph_destroy(job.graph);
+  run_end(&job, run);
 }
 
 /* ---- Who may touch them ---- */
@@ -319,7 +321,6 @@ static void the_client_does_not_touch_them(void **state) {
   uint32_t lines = 0;
   uint32_t word = 0;
   struct job job;
-  job_init(&job, MR_DERIVED);
   struct mr_run *run = run_make(&job, MR_DEFER_NEVER, &e);
   mr_log_configure(count_line, &lines, MR_LOG_ERROR);
   assert_int_equal(mr_run_read(run, job.copy[0], 0, &word, sizeof word), MR_INVALID);
@@ -327,8 +328,7 @@ static void the_client_does_not_touch_them(void **state) {
   mr_log_configure(NULL, NULL, MR_LOG_ERROR);
   assert_int_equal(lines, 2);
   step(&job, run, &e, MR_STEP_TRAIN, LAYERS, LAYERS); /* nothing came of it */
-  mr_run_destroy(run);
-  mr_graph_destroy(job.graph);
+  run_end(&job, run);
 }
 
 int main(void) {
