@@ -43,6 +43,11 @@
 #include "plan/plan.h"
 #include "plan/ransom.h"
 
+/* Whether nobody asks for a higher bound than this: it tells that no plan is of use. */
+static inline bool mr_bound_is_enough(const struct mr_plan_problem *problem, double seconds) {
+  return problem->useful_seconds > 0 && seconds >= problem->useful_seconds;
+}
+
 /* A program with more ops than this is cut at a sample of them. */
 #define MR_BOUND_CUTS 96u
 

@@ -148,10 +148,12 @@ static mr_status is_hopeless(const struct machines *m, uint64_t rung_bytes, bool
   problem.budget_bytes[MR_TIER_DEVICE] = rung_bytes;
   problem.bound_any_recompute = false;
   double bound_seconds = 0;
+  double better_seconds = m->best->fits ? m->best->step_seconds * (1 - ROUNDING) : INFINITY;
+  bool must_be_useful = problem.useful_seconds > 0;
+  problem.useful_seconds =
+      must_be_useful ? fmin(problem.useful_seconds, better_seconds) : better_seconds;
   mr_status status = mr_program_plan_bound(&problem, &bound_seconds);
-  bool useless = problem.useful_seconds > 0 && bound_seconds >= problem.useful_seconds;
-  *hopeless_out =
-      useless || (m->best->fits && bound_seconds >= m->best->step_seconds * (1 - ROUNDING));
+  *hopeless_out = bound_seconds >= problem.useful_seconds;
   return status;
 }
 

@@ -384,7 +384,8 @@ uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,
                                                  const struct mr_program_plan *plan);
 
-/* Seconds that no plan of the program can beat: plan/bound.h. MR_NO_MEMORY. */
+/* Seconds that no plan of the program can beat: plan/bound.h. Where they are useful_seconds or
+ * more, as many may be told and no more: telling the rest takes most of the time. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *problem,
                                                 double *seconds_out);
 /* The same without prices: a little less, in a small part of the time. */

@@ -8,6 +8,9 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
+/* Sums of the same seconds in another order differ by less. */
+#define ROUNDING 1e-9
+
 mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
                                double **op_seconds_out) {
   double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
@@ -79,43 +82,41 @@ uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_t
   return count;
 }
 
-/* The client's graph, and the same with updates in the next step. */
-struct bounds {
-  const struct mr_plan *plan;
-  const struct mr_plan_problem *problem;
-  const struct mr_graph *programs[2];
-  double seconds[2];
-};
-
-static mr_status bound_of(void *context, uint32_t index) {
-  struct bounds *bounds = context;
-  const struct mr_plan *plan = bounds->plan;
-  struct mr_plan_problem problem = *bounds->problem;
+static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_problem *budgets,
+                          const struct mr_graph *program, double useful_seconds,
+                          double *seconds_out) {
+  struct mr_plan_problem problem = *budgets;
   double *op_seconds = NULL;
-  mr_status status = mr_planning_estimate(plan, bounds->programs[index], &op_seconds);
-  problem.program = bounds->programs[index];
+  mr_status status = mr_planning_estimate(plan, program, &op_seconds);
+  problem.program = program;
   problem.op_seconds = op_seconds;
   problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
+  problem.useful_seconds = useful_seconds;
   if (status == MR_OK) {
-    status = mr_program_plan_bound(&problem, &bounds->seconds[index]);
+    status = mr_program_plan_bound(&problem, seconds_out);
   }
   free(op_seconds);
   return status;
 }
 
-/* Updates that the host may run are in neither bound, so that these hold too where such updates
- * stay in their step and others do not. */
+/* The lower one of the bounds of the graph and of the same with updates in the next step. The one
+ * that mostly is comes first: it tells when to end the other. Updates that the host may run are in
+ * neither bound, so that these hold too where such updates stay in their step and others do not. */
 mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_plan_problem *problem,
                                  double *seconds_out) {
   struct mr_graph *deferred = NULL;
+  double seconds[2] = {INFINITY, INFINITY};
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
-  struct bounds bounds = {.plan = plan, .problem = problem, .programs = {plan->graph, deferred}};
-  if (status == MR_OK) {
-    status = mr_crew_run(problem->crew, deferred != NULL ? 2 : 1, bound_of, &bounds);
+  bool beside_host = problem->host_apart && problem->budget_bytes[MR_TIER_HOST] > 0;
+  bool stays = deferred == NULL || beside_host;
+  const struct mr_graph *programs[2] = {stays ? plan->graph : deferred,
+                                        stays ? deferred : plan->graph};
+  for (uint32_t i = 0; status == MR_OK && i < 2 && programs[i] != NULL; i++) {
+    double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - ROUNDING);
+    status = bound_of(plan, problem, programs[i], useful_seconds, &seconds[i]);
   }
   if (status == MR_OK) {
-    *seconds_out =
-        deferred != NULL ? fmin(bounds.seconds[0], bounds.seconds[1]) : bounds.seconds[0];
+    *seconds_out = fmin(seconds[0], seconds[1]);
   }
   mr_graph_destroy(deferred);
   return status;

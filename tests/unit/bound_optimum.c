@@ -290,6 +290,18 @@ static double best_of(struct mr_plan_problem *problem, struct tally *tally) {
   return best;
 }
 
+/* A bound that tells whether plans may be of use need tell no more. */
+static void check_enough(struct mr_plan_problem problem, double quick, double bound) {
+  const double useful[] = {quick, (quick + bound) / 2, bound, 1.01 * bound};
+  for (uint32_t i = 0; i < MR_COUNT_OF(useful); i++) {
+    double told = 0;
+    problem.useful_seconds = useful[i];
+    assert_int_equal(mr_program_plan_bound(&problem, &told), MR_OK);
+    assert_true(told <= bound && (told >= useful[i]) == (bound >= useful[i]));
+    assert_true(told >= fmin(useful[i], bound));
+  }
+}
+
 /* The program with the ops in `again` repeated, planned in all ways, is no faster than its bound
  * and than the bound of the program that it comes from. The time of the fastest. */
 static double check_program(struct mr_plan_problem problem, const struct mr_graph *graph,
@@ -321,6 +333,7 @@ static double check_program(struct mr_plan_problem problem, const struct mr_grap
   double quick = 0;
   assert_int_equal(mr_program_plan_bound(&problem, &bound), MR_OK);
   assert_int_equal(mr_program_plan_quick_bound(&problem, &quick), MR_OK);
+  check_enough(problem, quick, bound);
   double best = best_of(&problem, tally);
   assert_true(bound <= best * (1 + 1e-9));
   assert_true(quick > 0 && quick <= bound);
