@@ -40,12 +40,14 @@
 #ifndef MEMRUN_PLAN_BOUND_H
 #define MEMRUN_PLAN_BOUND_H
 
+#include <math.h>
+
 #include "plan/plan.h"
 #include "plan/ransom.h"
 
-/* Whether nobody asks for a higher bound than this: it tells that no plan is of use. */
-static inline bool mr_bound_is_enough(const struct mr_plan_problem *problem, double seconds) {
-  return problem->useful_seconds > 0 && seconds >= problem->useful_seconds;
+/* The bound from which on nobody asks for a higher one: it tells that no plan is of use. */
+static inline double mr_bound_enough(const struct mr_plan_problem *problem) {
+  return problem->useful_seconds > 0 ? problem->useful_seconds : INFINITY;
 }
 
 /* A program with more ops than this is cut at a sample of them. */

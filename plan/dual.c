@@ -130,8 +130,8 @@ static void scale_prices(struct mr_dual *t, double factor) {
   }
 }
 
-/* Ends early where a bound is enough: for a problem, unless it is NULL. */
-static double climb(struct ascent *a, uint32_t rounds, const struct mr_plan_problem *problem) {
+/* Ends early where the bound is `enough`. */
+static double climb(struct ascent *a, uint32_t rounds, double enough) {
   struct mr_dual *t = &a->model;
   sum_tolls(a);
   double usual = usual_price(t);
@@ -148,7 +148,7 @@ static double climb(struct ascent *a, uint32_t rounds, const struct mr_plan_prob
     struct slope begun = {1 - pow(SLOPE_DECAY, round + 1.0), 1 - pow(SQUARE_DECAY, round + 1.0)};
     double width = usual * FIRST_WIDTH * pow(LAST_WIDTH / FIRST_WIDTH, done);
     best = mr_max_double(best, mr_dual_choose(t, width));
-    if (problem != NULL && mr_bound_is_enough(problem, best)) break;
+    if (best >= enough) break;
     raise_prices(a, &begun, usual * first_step * pow(LAST_STEP / FIRST_STEP, done));
     for (uint32_t w = 0; w < t->window_count; w++) {
       shift_weights_of(a, w, &begun, FIRST_SHIFT * pow(LAST_SHIFT / FIRST_SHIFT, done));
@@ -203,7 +203,8 @@ mr_status mr_dual_seconds(const struct mr_plan_problem *problem, const struct mr
     }
     bool easy = all_fits(&a.model) && !a.model.may_host;
     uint32_t rounds = a.model.op_count > LONG_OPS ? LONG_ROUNDS : ROUNDS;
-    *seconds_out = easy ? ops_seconds : mr_max_double(climb(&a, rounds, problem), ops_seconds);
+    double dual = easy ? 0 : climb(&a, rounds, mr_bound_enough(problem));
+    *seconds_out = mr_max_double(dual, ops_seconds);
   }
   ascent_fini(&a);
   return status;
@@ -237,7 +238,7 @@ mr_status mr_guide_find(struct mr_guide *guide, const struct mr_plan_problem *pr
   *guide = (struct mr_guide){0};
   mr_status status = ascent_init(&a, problem, liveness, budget_bytes, GUIDE_WINDOWS);
   if (status == MR_OK) {
-    (void)climb(&a, GUIDE_ROUNDS, NULL);
+    (void)climb(&a, GUIDE_ROUNDS, INFINITY);
     status = guide_init(guide, a.model.op_count);
   }
   if (status == MR_OK) {

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/bound.h"
 #include "plan/draft.h"
 #include "plan/ladder.h"
 
@@ -149,9 +150,7 @@ static mr_status is_hopeless(const struct machines *m, uint64_t rung_bytes, bool
   problem.bound_any_recompute = false;
   double bound_seconds = 0;
   double better_seconds = m->best->fits ? m->best->step_seconds * (1 - ROUNDING) : INFINITY;
-  bool must_be_useful = problem.useful_seconds > 0;
-  problem.useful_seconds =
-      must_be_useful ? fmin(problem.useful_seconds, better_seconds) : better_seconds;
+  problem.useful_seconds = fmin(mr_bound_enough(&problem), better_seconds);
   mr_status status = mr_program_plan_bound(&problem, &bound_seconds);
   *hopeless_out = bound_seconds >= problem.useful_seconds;
   return status;

@@ -246,7 +246,7 @@ static mr_status bound_under(const struct mr_plan_problem *problem,
     mr_bound_fini(&bound);
   }
   double dual_seconds = 0;
-  if (status == MR_OK && !quick && !mr_bound_is_enough(problem, *seconds_out)) {
+  if (status == MR_OK && !quick && *seconds_out < mr_bound_enough(problem)) {
     status = mr_dual_seconds(problem, liveness, budget_bytes, &dual_seconds);
     *seconds_out = mr_max_double(*seconds_out, dual_seconds);
   }
@@ -264,7 +264,7 @@ static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, dou
   }
   mr_liveness_fini(&liveness);
   bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
-  both = both && !mr_bound_is_enough(problem, needed);
+  both = both && needed < mr_bound_enough(problem);
   if (status == MR_OK && both && budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE]) {
     uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
                                                budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
