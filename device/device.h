@@ -229,6 +229,12 @@ MR_CHECK_RESULT mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_ou
                                           struct mr_accelerator_rates *pageable_out,
                                           double *memory_bytes_per_second_out);
 
+/* Copies between it and pinned memory both ways, over and over, while `work` runs on the calling
+ * thread. *bytes_per_second_out: of both ways together, meanwhile. What `work` gives;
+ * MR_UNSUPPORTED, MR_NO_MEMORY, MR_IO; logged. */
+MR_CHECK_RESULT mr_status mr_cuda_measure_beside(mr_status (*work)(void *context), void *context,
+                                                 double *bytes_per_second_out);
+
 /*
  * Anonymous memory that is there from the start: aligned to `alignment_bytes` (a power of two, at
  * least 4 KiB), zeroed, every page present, huge pages where the alignment is 2 MiB. 0 bytes give

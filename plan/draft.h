@@ -162,6 +162,9 @@ double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem);
  * what the drive does then, and what one cannot use is the other's. */
 void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_share, double *read_out,
                          double *write_out);
+/* The same as parts of what each does alone. */
+void mr_plan_drive_paces(const struct mr_plan_problem *problem, double read_share,
+                         double *read_pace, double *write_pace);
 /* The parts of their own rates that an NVMe move and a copy the same way have of a link that both
  * cross, where the drive gives the move `*nvme_pace` of its rate; each has half where both could
  * use more. Nothing changes where NVMe is not staged. */
@@ -309,6 +312,10 @@ enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_li
  * tensors that compute hands over to it. */
 bool mr_host_may_run(const struct mr_plan_problem *problem);
 double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op);
+/* How fast it runs there, as a part of its speed alone, while links move so many bytes a second: it
+ * gets on whatever they move. */
+#define MR_HOST_LEAST_PACE 0.1
+double mr_host_pace_beside_moves(const struct mr_plan_problem *problem, double bytes_per_second);
 uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);
 /* Whether a host that is apart can be handed the op; with larger pages it can be handed no more. */
 bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);

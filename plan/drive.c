@@ -31,6 +31,13 @@ void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_shar
   *write_out = mr_min_double(writes, mixed - *read_out);
 }
 
+void mr_plan_drive_paces(const struct mr_plan_problem *problem, double read_share,
+                         double *read_pace, double *write_pace) {
+  mr_plan_share_drive(problem, read_share, read_pace, write_pace);
+  *read_pace /= problem->link[MR_LINK_NVME_READ].bytes_per_second;
+  *write_pace /= problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+}
+
 void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, bool copies,
                         double *nvme_pace, double *copy_pace) {
   mr_link nvme = copy == MR_LINK_HOST_TO_DEVICE ? MR_LINK_NVME_READ : MR_LINK_NVME_WRITE;

@@ -296,6 +296,11 @@ static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
     t->tolls[t->toll_count++] = (struct mr_toll){.host_ops = 1};
     t->tolls[t->toll_count++] = (struct mr_toll){.host_in = 1 / rates->to_device};
   }
+  if (t->may_host && rates->host_memory > 0) {
+    double byte = 1 / rates->host_memory;
+    t->tolls[t->toll_count++] =
+        (struct mr_toll){.in = byte, .out = byte, .host_ops = byte * rates->host_ops};
+  }
   if (t->may_host && rates->read > 0) {
     t->tolls[t->toll_count++] = (struct mr_toll){.host_out = 1 / rates->to_host};
   }

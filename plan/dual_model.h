@@ -14,7 +14,7 @@
 #define MR_DUAL_WINDOWS 32u
 /* And where a host apart may run ops. */
 #define MR_HOSTED_WINDOWS 4u
-#define MR_DUAL_TOLLS     (MR_DRIVE_FACES + 6)
+#define MR_DUAL_TOLLS     (MR_DRIVE_FACES + 7)
 
 /* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
  * host apart, beside that for a byte in or out because an op runs there. Or how much there is of

@@ -27,6 +27,12 @@ double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
   return (double)problem->program->ops[op].memory_bytes / problem->host_bytes_per_second;
 }
 
+double mr_host_pace_beside_moves(const struct mr_plan_problem *problem, double bytes_per_second) {
+  double all = problem->host_memory_bytes_per_second;
+  double pace = all > 0 ? (all - bytes_per_second) / problem->host_bytes_per_second : 1;
+  return mr_min_double(mr_max_double(pace, MR_HOST_LEAST_PACE), 1);
+}
+
 double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op) {
   bool elsewhere = problem->host_apart && mr_host_may_run(problem) &&
                    mr_op_is_host_capable(problem->program, op);

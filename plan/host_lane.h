@@ -42,7 +42,7 @@ bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op);
 /* Fetches that could have begun by now, of those that bring what ops of the queue have made. */
 uint64_t mr_host_lane_made(const struct mr_host_lane *lane);
 
-/* Lets time pass, no longer than the op that runs takes. */
+/* Lets time pass, no longer than the op that runs takes: seconds of its time alone. */
 void mr_host_lane_pass(struct mr_host_lane *lane, double seconds);
 
 #endif

@@ -189,10 +189,12 @@ struct mr_plan_problem {
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
    * the tensors. */
   const bool *on_host;
-  bool host_apart;                /* the processor cannot read the device's memory */
-  double host_bytes_per_second;   /* of memory that ops on the host get through, where it is apart;
-                                     0: not known, so that no op runs there */
-  const struct mr_plan_ban *bans; /* borrowed during the call */
+  bool host_apart;              /* the processor cannot read the device's memory */
+  double host_bytes_per_second; /* of memory that ops on the host get through, where it is apart;
+                                   0: not known, so that no op runs there */
+  double host_memory_bytes_per_second; /* that these ops and the links get through together: beside
+                                          moves the ops have what those leave; 0: no limit */
+  const struct mr_plan_ban *bans;      /* borrowed during the call */
   uint32_t ban_count;
   struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
 };

@@ -23,6 +23,7 @@ struct mr_rates {
   struct mr_drive_face faces[MR_DRIVE_FACES];
   uint32_t face_count;
   double host_bytes;
+  double host_ops, host_memory; /* of ops on the host; of these and links together, 0: no limit */
   double loss;
 };
 

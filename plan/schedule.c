@@ -435,42 +435,43 @@ static void try_evict(struct sweep *sweep, struct mr_evict_lane *lane) {
 
 /* How fast whoever is under way goes, as a part of its own rate. */
 struct paces {
-  double fetch[2], evict[2], op;
+  double fetch[2], evict[2], op, host;
 };
 
-/* Where writes leave early there are as many as reads, and each has half of the drive. */
-static void find_even_paces(const struct mr_plan_problem *problem, struct paces *paces) {
-  double read = 0;
-  double write = 0;
-  mr_plan_share_drive(problem, 0.5, &read, &write);
-  paces->fetch[1] = read / problem->link[MR_LINK_NVME_READ].bytes_per_second;
-  paces->evict[1] = write / problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+/* Bytes a second that copies (0) or NVMe (1) move now, both ways. */
+static double moving_bytes_per_second(const struct sweep *sweep, const struct paces *paces,
+                                      uint32_t i) {
+  const struct mr_link_rate *links = sweep->draft->problem->link;
+  const struct fetch_lane *in = &sweep->fetch[i];
+  const struct mr_evict_lane *out = &sweep->evict[i];
+  return (in->busy ? paces->fetch[i] * links[in->link].bytes_per_second : 0) +
+         (out->busy ? paces->evict[i] * links[out->link].bytes_per_second : 0);
 }
 
 static struct paces find_paces(const struct sweep *sweep) {
   const struct mr_plan_problem *problem = sweep->draft->problem;
-  struct paces paces = {{1, 1}, {1, 1}, 1};
+  struct paces paces = {{1, 1}, {1, 1}, 1, 1};
   double reads = problem->link[MR_LINK_NVME_READ].bytes_per_second;
   double writes = problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
   double mixed = problem->nvme_mixed_bytes_per_second;
-  double moving = 0;
   if (mixed > 0 && mixed < reads + writes && sweep->fetch[1].busy && sweep->evict[1].busy) {
     paces.fetch[1] = paces.evict[1] = mixed / (reads + writes);
-    if (sweep->draft->writes_early) {
-      find_even_paces(problem, &paces);
+    if (sweep->draft->writes_early) { /* there are as many as reads */
+      mr_plan_drive_paces(problem, 0.5, &paces.fetch[1], &paces.evict[1]);
     }
   }
   if (sweep->fetch[1].busy) {
     mr_plan_share_link(problem, MR_LINK_HOST_TO_DEVICE, sweep->fetch[0].busy, &paces.fetch[1],
                        &paces.fetch[0]);
-    moving += paces.fetch[1] * reads;
   }
   if (sweep->evict[1].busy) {
     mr_plan_share_link(problem, MR_LINK_DEVICE_TO_HOST, sweep->evict[0].busy, &paces.evict[1],
                        &paces.evict[0]);
-    moving += paces.evict[1] * writes;
   }
+  double moving = moving_bytes_per_second(sweep, &paces, 1);
   paces.op = mr_plan_pace_beside_nvme(problem, moving);
+  moving += moving_bytes_per_second(sweep, &paces, 0);
+  paces.host = mr_host_pace_beside_moves(problem, moving);
   return paces;
 }
 
@@ -498,9 +499,8 @@ static void advance(struct sweep *sweep) {
     pass = sweep->fetch[i].busy && (pass < 0 || fetch < pass) ? fetch : pass;
     pass = sweep->evict[i].busy && (pass < 0 || evict < pass) ? evict : pass;
   }
-  if (sweep->host.busy && (pass < 0 || sweep->host.remaining_seconds < pass)) {
-    pass = sweep->host.remaining_seconds;
-  }
+  double host = sweep->host.remaining_seconds / paces.host;
+  pass = sweep->host.busy && (pass < 0 || host < pass) ? host : pass;
   MR_ASSERT(pass >= 0);
   sweep->now_seconds += pass;
   note_work(sweep, pass);
@@ -523,7 +523,7 @@ static void advance(struct sweep *sweep) {
       mr_evict_lane_drop(evict);
     }
   }
-  mr_host_lane_pass(&sweep->host, pass);
+  mr_host_lane_pass(&sweep->host, pass * paces.host);
   if (sweep->running && (sweep->op_remaining_seconds -= pass * paces.op) <= 1e-12) {
     finish_op(sweep);
   }

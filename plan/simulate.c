@@ -2,9 +2,9 @@
 /*
  * Plays a finished plan: every queue runs its instructions in order, each starts when its waits are
  * over, steps follow one another without a pause. NVMe reads and writes slow each other down where
- * the drive shares its rate, and copies where NVMe is staged; an NVMe move is finished a latency
- * after its bytes have passed, while the next ones pass. The steady state is measured after the
- * first steps.
+ * the drive shares its rate, and copies where NVMe is staged; ops on a host apart have of its
+ * memory what moves leave. An NVMe move is finished a latency after its bytes have passed, while
+ * the next ones pass. The steady state is measured after the first steps.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -119,6 +119,15 @@ static double moving_bytes_per_second(const struct player *player, mr_link link,
   return busy(player, queue) ? paces[queue] * player->problem->link[link].bytes_per_second : 0;
 }
 
+/* The same of all links. */
+static double all_moving_bytes_per_second(const struct player *player, const double *paces) {
+  double moving = 0;
+  for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
+    moving += moving_bytes_per_second(player, link, paces);
+  }
+  return moving;
+}
+
 /* Ops share processors and memory with whoever moves bytes. The links' paces are known. */
 static double compute_pace(const struct player *player, const double *paces) {
   const struct mr_plan_problem *problem = player->problem;
@@ -172,9 +181,7 @@ static void find_paces(struct player *player, double *paces) {
   uint32_t write = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
   if (player->problem->nvme_mixed_bytes_per_second > 0 && busy(player, read) &&
       busy(player, write)) {
-    mr_plan_share_drive(player->problem, read_share(player), &paces[read], &paces[write]);
-    paces[read] /= player->problem->link[MR_LINK_NVME_READ].bytes_per_second;
-    paces[write] /= player->problem->link[MR_LINK_NVME_WRITE].bytes_per_second;
+    mr_plan_drive_paces(player->problem, read_share(player), &paces[read], &paces[write]);
   }
   for (mr_link copy = MR_LINK_DEVICE_TO_HOST; copy <= MR_LINK_HOST_TO_DEVICE; copy++) {
     uint32_t nvme = copy == MR_LINK_HOST_TO_DEVICE ? read : write;
@@ -184,6 +191,10 @@ static void find_paces(struct player *player, double *paces) {
     }
   }
   paces[MR_QUEUE_COMPUTE] = compute_pace(player, paces);
+  if (busy(player, MR_QUEUE_HOST)) {
+    paces[MR_QUEUE_HOST] =
+        mr_host_pace_beside_moves(player->problem, all_moving_bytes_per_second(player, paces));
+  }
 }
 
 /* How long after its bytes have passed the move that passes is finished: what goes before its bytes

@@ -182,7 +182,10 @@ static mr_status put_fitting(const struct mr_plan *plan, const struct mr_intervi
   put(root, "host_ops", json_integer(layout->host_op_count), &status);
   if (plan->problem.host_apart) {
     double rate = plan->problem.host_bytes_per_second;
+    double shared = plan->problem.host_memory_bytes_per_second;
     put(root, "host_bytes_per_second", rate > 0 ? json_real(rate) : json_null(), &status);
+    put(root, "host_memory_bytes_per_second", shared > 0 ? json_real(shared) : json_null(),
+        &status);
     put(root, "host_seconds", json_real(layout->host_seconds), &status);
   }
   status = status == MR_OK ? put_phases(plan, root) : status;

@@ -94,15 +94,29 @@ mr_status mr_handover_copy(struct mr_run *run, mr_op_id id) {
   return status;
 }
 
+/* What was under way counts when it is over: over many ops that makes no difference. */
+static uint64_t moved_by_links(struct mr_run *run) {
+  uint64_t bytes = 0;
+  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
+    bytes += atomic_load(&run->queues[MR_QUEUE_OF(link)].moved_bytes);
+  }
+  return bytes;
+}
+
 static mr_status run_op(struct mr_queue *queue, mr_op_id id, mr_step_mode mode) {
   struct mr_run *run = queue->run;
   const struct mr_op *op = &run->layout->program->ops[id];
   struct mr_op_call call = mr_run_call(run, id);
   call.mode = mode;
+  uint64_t moved_bytes = moved_by_links(run);
   uint64_t start_ns = mr_clock_ns();
   atomic_store(&queue->op_started_ns, start_ns);
   mr_status status = op->run[MR_BACKEND_CPU](&call);
   uint64_t end_ns = mr_clock_ns();
+  const struct mr_host_work work = {.seconds = (double)(end_ns - start_ns) * 1e-9,
+                                    .op_bytes = op->memory_bytes,
+                                    .moved_bytes = moved_by_links(run) - moved_bytes};
+  mr_outlook_record_host(run, &work);
   atomic_store(&queue->op_started_ns, 0);
   atomic_fetch_add(&queue->busy_ns, end_ns - start_ns);
   atomic_fetch_add(&queue->moved_bytes, op->memory_bytes);

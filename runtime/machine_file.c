@@ -47,6 +47,7 @@ static const struct key keys[] = {
     {"compute", KEY_FLOPS, FIELD(flops_per_second), true},
     {"memory_bandwidth", KEY_BYTES, FIELD(memory_bytes_per_second), true},
     {"host_memory_bandwidth", KEY_BYTES, FIELD(host_bytes_per_second), false},
+    {"host_memory_shared", KEY_BYTES, FIELD(host_memory_bytes_per_second), false},
     {"op_overhead", KEY_SECONDS, FIELD(op_overhead_seconds), false},
     {"device_to_host", KEY_LINK, FIELD(link[MR_LINK_DEVICE_TO_HOST]), true},
     {"host_to_device", KEY_LINK, FIELD(link[MR_LINK_HOST_TO_DEVICE]), true},

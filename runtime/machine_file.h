@@ -35,7 +35,8 @@ struct mr_machine {
   double nvme_mixed_bytes_per_second; /* 0: reads and writes do not share a rate */
   double flops_per_second;
   double memory_bytes_per_second;
-  double host_bytes_per_second; /* of ops that run there; 0: not given, so that none does */
+  double host_bytes_per_second;        /* of ops that run there; 0: not given, so that none does */
+  double host_memory_bytes_per_second; /* of these and links together; 0: not given: no limit */
   double op_overhead_seconds;
   struct mr_machine_rate rates[MR_MACHINE_MAX_RATES];
   uint32_t rate_count;

@@ -26,6 +26,12 @@
 #define SLOWEST_PACE          0.3
 #define MOST_SECONDS_PER_BYTE 1e-9
 #define LEAST_MOVES           100u
+/* Links that move less, as a part of what an op on the host gets through, leave it alone; with more
+ * they show what both get through together. */
+#define ALONE_SHARE  0.05
+#define BESIDE_SHARE 0.25
+/* Ops that keep more of their speed beside links are not held up by them. */
+#define HELD_UP 0.95
 /* Of a normal distribution: the standard deviation over the median distance from the median, and
  * the standard error of a median over the deviation and the root of the count, sqrt(pi / 2). */
 #define DEVIATIONS_OF_MEDIAN 1.4826
@@ -60,6 +66,31 @@ void mr_outlook_record_op(struct mr_run *run, mr_op_id op, const struct mr_op_sa
   outlook->op_bytes[at] = (float)sample->nvme_bytes;
 }
 
+static void add_host_work(struct mr_host_work *to, const struct mr_host_work *from) {
+  to->seconds += from->seconds;
+  to->op_bytes += from->op_bytes;
+  to->moved_bytes += from->moved_bytes;
+}
+
+void mr_outlook_record_host(struct mr_run *run, const struct mr_host_work *work) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_HOST];
+  double share = (double)work->moved_bytes / fmax((double)work->op_bytes, 1);
+  if (share > ALONE_SHARE && share < BESIDE_SHARE) {
+    return;
+  }
+  pthread_mutex_lock(&queue->lock);
+  add_host_work(&run->outlook.host[share <= ALONE_SHARE ? MR_HOST_ALONE : MR_HOST_BESIDE], work);
+  pthread_mutex_unlock(&queue->lock);
+}
+
+static void take_host_work(struct mr_run *run, struct mr_host_work *work_out) {
+  struct mr_queue *queue = &run->queues[MR_QUEUE_HOST];
+  pthread_mutex_lock(&queue->lock);
+  memcpy(work_out, run->outlook.host, sizeof run->outlook.host);
+  memset(run->outlook.host, 0, sizeof run->outlook.host);
+  pthread_mutex_unlock(&queue->lock);
+}
+
 static void look_at_load(struct mr_outlook *outlook) {
   if (mr_clock_seconds() - outlook->load_mark.wall_seconds > LOAD_SECONDS) {
     struct mr_load_mark now;
@@ -72,9 +103,8 @@ void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) 
   struct mr_outlook *outlook = &run->outlook;
   struct mr_lesson lesson = {.seconds = report->seconds,
                              .compute_seconds = report->compute_busy_seconds,
-                             .bind_seconds = report->bind_seconds,
-                             .host_op_bytes = report->host_op_bytes,
-                             .host_busy_seconds = report->host_busy_seconds};
+                             .bind_seconds = report->bind_seconds};
+  take_host_work(run, lesson.host);
   mr_traffic_take(&run->traffic, &lesson.traffic);
   if (outlook->load_mark.processors == 0) {
     mr_load_take(&outlook->load_mark);
@@ -172,8 +202,9 @@ static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typic
   sums->seconds += lesson->seconds;
   sums->compute_seconds += lesson->compute_seconds;
   sums->bind_seconds += lesson->bind_seconds;
-  sums->host_op_bytes += lesson->host_op_bytes;
-  sums->host_busy_seconds += lesson->host_busy_seconds;
+  for (uint32_t i = 0; i < MR_HOST_SPELLS; i++) {
+    add_host_work(&sums->host[i], &lesson->host[i]);
+  }
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
     sums->moved_bytes[link] += lesson->moved_bytes[link];
     sums->busy_seconds[link] += lesson->busy_seconds[link];
@@ -389,10 +420,24 @@ static void learn_copies(const struct mr_run *run, const struct mr_lesson *sums,
   }
 }
 
+static bool shows_a_rate(const struct mr_host_work *work) {
+  return work->op_bytes >= LEAST_MOVED_BYTES && work->seconds > LEAST_BUSY_SECONDS;
+}
+
+/* Ops beside moves show what the host's memory does for both, where it holds them up. */
 static void learn_host(const struct mr_lesson *sums, double weight, struct mr_profile *profile) {
-  if (sums->host_op_bytes >= LEAST_MOVED_BYTES && sums->host_busy_seconds > LEAST_BUSY_SECONDS) {
-    merge(&profile->host_bytes_per_second, (double)sums->host_op_bytes / sums->host_busy_seconds,
-          weight);
+  const struct mr_host_work *alone = &sums->host[MR_HOST_ALONE];
+  const struct mr_host_work *beside = &sums->host[MR_HOST_BESIDE];
+  double *all = &profile->host_memory_bytes_per_second;
+  if (shows_a_rate(alone)) {
+    merge(&profile->host_bytes_per_second, (double)alone->op_bytes / alone->seconds, weight);
+  }
+  if (shows_a_rate(beside)) {
+    double now = (double)(beside->op_bytes + beside->moved_bytes) / beside->seconds;
+    double rate = (double)beside->op_bytes / beside->seconds;
+    if (rate < HELD_UP * profile->host_bytes_per_second || now > *all) {
+      merge(all, now, *all > 0 ? weight : 1);
+    }
   }
 }
 

@@ -28,6 +28,15 @@
 /* Steps that say something of a forecast. */
 #define MR_REVIEW_STEPS 4u
 
+/* What ops on a host apart got through, in what time, and what links moved meanwhile. */
+struct mr_host_work {
+  double seconds;
+  uint64_t op_bytes;
+  uint64_t moved_bytes;
+};
+/* While links moved next to nothing, or much; what is between the two teaches nothing. */
+enum mr_host_spell { MR_HOST_ALONE, MR_HOST_BESIDE, MR_HOST_SPELLS };
+
 /* What one step showed, or several together. */
 struct mr_lesson {
   double seconds;
@@ -35,8 +44,7 @@ struct mr_lesson {
   double bind_seconds;
   uint64_t moved_bytes[MR_LINK_COUNT];
   double busy_seconds[MR_LINK_COUNT];
-  uint64_t host_op_bytes; /* that ops on the host got through beside the device, and in what time */
-  double host_busy_seconds;
+  struct mr_host_work host[MR_HOST_SPELLS];
   struct mr_traffic_sums traffic;
 };
 
@@ -54,9 +62,10 @@ struct mr_outlook {
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
    * below 0 where a link was busy beside it, and the bytes that NVMe moved meanwhile. */
   struct mr_lesson lessons[MR_LESSON_STEPS];
-  float *op_seconds;     /* MR_LESSON_STEPS * op count */
-  float *op_bytes;       /* the same */
-  uint64_t lesson_count; /* since the plan took over */
+  float *op_seconds;                        /* MR_LESSON_STEPS * op count */
+  float *op_bytes;                          /* the same */
+  uint64_t lesson_count;                    /* since the plan took over */
+  struct mr_host_work host[MR_HOST_SPELLS]; /* since the last step; the host queue's lock */
   struct mr_load_mark load_mark;
   double others_share; /* of the processors, while these steps were measured */
 };
@@ -84,6 +93,9 @@ struct mr_op_sample {
   uint64_t nvme_bytes; /* that NVMe read and wrote meanwhile */
 };
 void mr_outlook_record_op(struct mr_run *run, mr_op_id op, const struct mr_op_sample *sample);
+
+/* An op on a host apart; any thread. */
+void mr_outlook_record_host(struct mr_run *run, const struct mr_host_work *work);
 
 /* Adds a step, where it is one of those that the forecast is of: a training step that runs all of
  * the plan's ops. */

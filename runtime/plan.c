@@ -13,6 +13,7 @@ static void take_links(struct mr_plan_problem *problem, const struct mr_machine 
   problem->host_apart = true;
   problem->nvme_staged = true;
   problem->host_bytes_per_second = machine->host_bytes_per_second;
+  problem->host_memory_bytes_per_second = machine->host_memory_bytes_per_second;
   memcpy(problem->link, machine->link, sizeof problem->link);
   problem->nvme_mixed_bytes_per_second = machine->nvme_mixed_bytes_per_second;
 }
@@ -49,6 +50,7 @@ void mr_planning_fill_problem(struct mr_plan *plan, const struct mr_store_rates 
   problem->host_apart = plan->settings.device->streams != NULL;
   problem->nvme_staged = problem->host_apart; /* through the rings of runtime/ring.c */
   problem->host_bytes_per_second = plan->profile->host_bytes_per_second;
+  problem->host_memory_bytes_per_second = plan->profile->host_memory_bytes_per_second;
   problem->bind_seconds_per_move = plan->profile->bind_seconds_per_move;
   problem->pace_beside_copy = plan->profile->pace_beside_copy;
   problem->nvme_op_seconds_per_byte = nvme->op_seconds_per_byte;

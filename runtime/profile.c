@@ -157,7 +157,7 @@ static mr_status get_ops(const struct mr_settings *settings, const struct mr_gra
   bool learned = false;
   mr_status status = mr_rehearse_unknown(graph, settings, profile, &learned);
   if (status == MR_OK && is_new && settings->device->streams != NULL) {
-    status = mr_rehearse_host(graph, settings, &profile->host_bytes_per_second);
+    status = mr_rehearse_host(graph, settings, profile);
   }
   *changed = *changed || learned;
   return status;

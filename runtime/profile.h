@@ -53,6 +53,7 @@ struct mr_profile {
   double flops_per_second;
   double bytes_per_second;
   double host_bytes_per_second; /* of ops on the host beside an accelerator; 0: none is here */
+  double host_memory_bytes_per_second; /* of these and links together; 0: not known */
   /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
   double bind_seconds_per_move;
   double pace_beside_copy;

@@ -118,9 +118,8 @@ static bool read_lists(const json_t *root, struct mr_profile *profile) {
 }
 
 /* Of an accelerator's host; a file of a machine without one leaves it out. */
-static bool get_host_rate(const json_t *root, struct mr_profile *profile) {
-  return json_object_get(root, "host_bytes_per_second") == NULL ||
-         get_rate(root, "host_bytes_per_second", &profile->host_bytes_per_second);
+static bool get_host_rate(const json_t *root, const char *key, double *rate_out) {
+  return json_object_get(root, key) == NULL || get_rate(root, key, rate_out);
 }
 
 static bool read_root(const json_t *root, struct mr_profile *profile) {
@@ -133,7 +132,10 @@ static bool read_root(const json_t *root, struct mr_profile *profile) {
          get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
          get_loss(root, "bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move) &&
          get_loss(root, "pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy) &&
-         get_host_rate(root, profile) && read_lists(root, profile);
+         get_host_rate(root, "host_bytes_per_second", &profile->host_bytes_per_second) &&
+         get_host_rate(root, "host_memory_bytes_per_second",
+                       &profile->host_memory_bytes_per_second) &&
+         read_lists(root, profile);
 }
 
 mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *profile_out) {
@@ -191,6 +193,10 @@ static int print_paths(json_t *root, const struct mr_profile *profile) {
   return failed | json_object_set_new(root, "paths", paths);
 }
 
+static int print_host_rate(json_t *root, const char *key, double rate) {
+  return rate > 0 ? json_object_set_new(root, key, json_real(rate)) : 0;
+}
+
 mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
   json_t *root = json_pack(
       "{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION, "machine",
@@ -198,13 +204,11 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
       profile->copy_bytes_per_second[1], "flops_per_second", profile->flops_per_second,
       "bytes_per_second", profile->bytes_per_second, "bind_seconds_per_move",
       profile->bind_seconds_per_move, "pace_beside_copy", profile->pace_beside_copy);
-  if (root != NULL && profile->host_bytes_per_second > 0 &&
-      json_object_set_new(root, "host_bytes_per_second",
-                          json_real(profile->host_bytes_per_second)) != 0) {
-    json_decref(root);
-    root = NULL;
-  }
-  if (root != NULL && (print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
+  if (root != NULL &&
+      (print_host_rate(root, "host_bytes_per_second", profile->host_bytes_per_second) != 0 ||
+       print_host_rate(root, "host_memory_bytes_per_second",
+                       profile->host_memory_bytes_per_second) != 0 ||
+       print_ops(root, profile) != 0 || print_paths(root, profile) != 0)) {
     json_decref(root);
     root = NULL;
   }

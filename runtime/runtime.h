@@ -158,10 +158,11 @@ MR_CHECK_RESULT mr_status mr_rehearse_unknown(const struct mr_graph *graph,
                                               struct mr_profile *profile, bool *learned_out);
 
 /* What an op of the graph that plans may have on the host beside an accelerator gets through of
- * memory; unchanged where there is none, or no room. MR_NO_MEMORY; what the op gives. */
+ * memory, alone and together with copies; unchanged where there is none, or no room. MR_NO_MEMORY;
+ * what the op and the device give. */
 MR_CHECK_RESULT mr_status mr_rehearse_host(const struct mr_graph *graph,
                                            const struct mr_settings *settings,
-                                           double *bytes_per_second_out);
+                                           struct mr_profile *profile);
 
 /* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,

@@ -70,9 +70,15 @@ static void print_host(struct output *output, const json_t *explanation) {
     output_text(output, "the host's speed is not known (host_memory_bandwidth in the profile): "
                         "it runs no ops\n");
   } else if (bytes_of(explanation, "host_ops") > 0) {
-    output_text(output, "they run there in %s a step, at %.1f GB/s, while the device computes\n",
+    const json_t *shared = json_object_get(explanation, "host_memory_bytes_per_second");
+    char beside[64] = "";
+    if (!json_is_null(shared)) {
+      snprintf(beside, sizeof beside, " (%.1f with moves beside them)",
+               json_number_value(shared) * 1e-9);
+    }
+    output_text(output, "they run there in %s a step, at %.1f GB/s%s, while the device computes\n",
                 job_seconds_format(number_of(explanation, "host_seconds"), &seconds),
-                json_number_value(rate) * 1e-9);
+                json_number_value(rate) * 1e-9, beside);
   }
 }
 

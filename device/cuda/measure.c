@@ -2,6 +2,8 @@
 /* What the accelerator is, and how fast its link and its memory are. */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +48,21 @@ static mr_status open_buffers(struct bench *bench, uint32_t i) {
     bench->streams[i] = NULL;
     return refuse(cuda, result, "cuStreamCreateWithPriority");
   }
-  return mr_memory_map(BUFFER_BYTES, MR_DEVICE_HUGE_PAGE_BYTES, "measuring the device",
-                       &bench->pageable[i]);
+  return MR_OK;
+}
+
+/* Opens the device and all but pageable memory; undone by bench_fini, also after a failure. */
+static mr_status bench_init(struct bench *bench) {
+  struct mr_cuda_reason reason = {""};
+  *bench = (struct bench){0};
+  mr_status status = mr_cuda_open(&bench->cuda, &reason);
+  if (status != MR_OK) {
+    mr_log(MR_LOG_ERROR, "device cuda: %s", reason.text);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
+    status = open_buffers(bench, i);
+  }
+  return status;
 }
 
 static void bench_fini(struct bench *bench) {
@@ -174,18 +189,14 @@ static mr_status memory_rate(struct bench *bench, double *rate_out) {
 mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_out,
                           struct mr_accelerator_rates *pageable_out,
                           double *memory_bytes_per_second_out) {
-  struct bench bench = {0};
-  struct mr_cuda_reason reason = {""};
-  mr_status status = mr_cuda_open(&bench.cuda, &reason);
-  if (status != MR_OK) {
-    mr_log(MR_LOG_ERROR, "device cuda: %s", reason.text);
-    return status;
-  }
-  for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
-    status = open_buffers(&bench, i);
-  }
+  struct bench bench;
+  mr_status status = bench_init(&bench);
   if (status == MR_OK) {
     status = copy_rates(&bench, bench.pinned, pinned_out);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
+    status = mr_memory_map(BUFFER_BYTES, MR_DEVICE_HUGE_PAGE_BYTES, "measuring the device",
+                           &bench.pageable[i]);
   }
   if (status == MR_OK) {
     void *const pageable[2] = {bench.pageable[0].data, bench.pageable[1].data};
@@ -193,6 +204,83 @@ mr_status mr_cuda_measure(struct mr_accelerator_rates *pinned_out,
   }
   if (status == MR_OK) {
     status = memory_rate(&bench, memory_bytes_per_second_out);
+  }
+  bench_fini(&bench);
+  return status;
+}
+
+/* Copies one way until it is told to stop, or fails. */
+struct carrier {
+  struct bench *bench;
+  enum way way;
+  pthread_t thread;
+  bool started;
+  _Atomic bool stop;
+  _Atomic uint32_t copies; /* that are over; a first one says that it is under way */
+  mr_status status;        /* once the thread has ended */
+};
+
+static void *carry(void *argument) {
+  struct carrier *carrier = argument;
+  struct bench *bench = carrier->bench;
+  carrier->status = mr_cuda_enter(&bench->cuda);
+  while (carrier->status == MR_OK && !atomic_load(&carrier->stop)) {
+    carrier->status = copy(bench, carrier->way, bench->pinned[carrier->way]);
+    atomic_fetch_add(&carrier->copies, 1);
+  }
+  atomic_fetch_add(&carrier->copies, 1);
+  return NULL;
+}
+
+static mr_status start_carrier(struct carrier *carrier) {
+  int failed = pthread_create(&carrier->thread, NULL, carry, carrier);
+  if (failed != 0) {
+    mr_log(MR_LOG_ERROR, "measuring the device: no thread to copy: %s", strerror(failed));
+    return MR_NO_MEMORY;
+  }
+  carrier->started = true;
+  while (atomic_load(&carrier->copies) == 0) {
+    (void)sched_yield();
+  }
+  return MR_OK;
+}
+
+static mr_status stop_carrier(struct carrier *carrier) {
+  atomic_store(&carrier->stop, true);
+  if (carrier->started) {
+    (void)pthread_join(carrier->thread, NULL);
+  }
+  return carrier->status;
+}
+
+static mr_status run_beside(struct bench *bench, mr_status (*work)(void *context), void *context,
+                            double *bytes_per_second_out) {
+  struct carrier carriers[2] = {{.bench = bench, .way = WAY_OUT}, {.bench = bench, .way = WAY_IN}};
+  mr_status status = start_carrier(&carriers[WAY_OUT]);
+  if (status == MR_OK) {
+    status = start_carrier(&carriers[WAY_IN]);
+  }
+  uint32_t copies = atomic_load(&carriers[WAY_OUT].copies) + atomic_load(&carriers[WAY_IN].copies);
+  double start = mr_clock_seconds();
+  if (status == MR_OK) {
+    status = work(context);
+  }
+  double seconds = mr_clock_seconds() - start;
+  copies = atomic_load(&carriers[WAY_OUT].copies) + atomic_load(&carriers[WAY_IN].copies) - copies;
+  *bytes_per_second_out = (double)copies * BUFFER_BYTES / fmax(seconds, 1e-9);
+  for (uint32_t i = 0; i < 2; i++) {
+    mr_status stopped = stop_carrier(&carriers[i]);
+    status = status == MR_OK ? stopped : status;
+  }
+  return status;
+}
+
+mr_status mr_cuda_measure_beside(mr_status (*work)(void *context), void *context,
+                                 double *bytes_per_second_out) {
+  struct bench bench;
+  mr_status status = bench_init(&bench);
+  if (status == MR_OK) {
+    status = run_beside(&bench, work, context, bytes_per_second_out);
   }
   bench_fini(&bench);
   return status;

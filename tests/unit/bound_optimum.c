@@ -125,6 +125,9 @@ static void make_problem(struct mr_plan_problem *problem, struct mr_random *rand
   }
   problem->host_apart = mr_random_below(random, 2) == 0;
   problem->host_bytes_per_second = 1e7 * mr_random_unit(random);
+  if (mr_random_below(random, 2) == 0) {
+    problem->host_memory_bytes_per_second = 3e7 * mr_random_unit(random);
+  }
   problem->nvme_staged = mr_random_below(random, 2) == 0;
 }
 

@@ -34,8 +34,9 @@ static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_s
   struct mr_plan *plan = NULL;
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
   struct mr_profile profile = *plan->profile;
-  assert_true(profile.host_bytes_per_second > 0);
+  assert_true(profile.host_bytes_per_second > 0 && profile.host_memory_bytes_per_second > 0);
   profile.host_bytes_per_second = host_bytes_per_second;
+  profile.host_memory_bytes_per_second = 0;
   profile.bytes_per_second = SLOW;
   profile.copy_bytes_per_second[0] = profile.copy_bytes_per_second[1] = 1e10;
   for (uint32_t i = 0; i < profile.rate_count; i++) {

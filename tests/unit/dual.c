@@ -243,9 +243,10 @@ static void model_fini(struct dual_model *model) {
   free(model->sites);
 }
 
-#define KINDS            7u
+#define KINDS            8u
 #define HOST_APART       5u
 #define STAGED           6u
+#define MEMORY_SHARED    7u
 #define OP_SECONDS       2e-3
 #define HOST_PACE        0.3 /* of the device's */
 #define HANDOVER_SECONDS (0.2 * OP_SECONDS)
@@ -255,15 +256,15 @@ static bool loses(uint32_t kind) {
 }
 
 /* The tiers of a machine: NVMe alone, fast or slow beside the ops, that costs ops time or not; the
- * host alone, and one that runs updates beside the device; and NVMe whose reads the host's link
- * holds up. */
+ * host alone, and one that runs updates beside the device, whose memory passes all or less; and
+ * NVMe whose reads the host's link holds up. */
 static void make_problem(struct mr_plan_problem *problem, struct dual_toll *tolls, uint32_t kind,
                          const struct dual_model *model) {
   double rate = kind % 2 == 0 ? 8e7 : 3e7;
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
     problem->link[l].bytes_per_second = l % 2 == 0 ? rate : 0.8 * rate;
   }
-  bool host = kind == 4 || kind == HOST_APART;
+  bool host = kind == 4 || kind == HOST_APART || kind == MEMORY_SHARED;
   problem->budget_bytes[host ? MR_TIER_HOST : MR_TIER_NVME] = UINT64_MAX;
   problem->nvme_op_seconds_per_byte = loses(kind) ? 1e-9 : 0;
   double loss = host ? 0 : problem->nvme_op_seconds_per_byte;
@@ -288,6 +289,15 @@ static void make_problem(struct mr_plan_problem *problem, struct dual_toll *toll
     tolls[0].handed = HANDOVER_SECONDS + model->handed_bytes * tolls[2].out;
     tolls[3].host = OP_SECONDS / HOST_PACE;
     tolls[4].after_host = tolls[1].in;
+  }
+  if (kind == MEMORY_SHARED) {
+    double memory = 2 * MR_HOST_LEAST_PACE * problem->host_bytes_per_second;
+    for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+      memory += problem->link[l].bytes_per_second;
+    }
+    problem->host_memory_bytes_per_second = memory;
+    tolls[5] = (struct dual_toll){
+        .in = 1 / memory, .out = 1 / memory, .host = (double)UPDATE_BYTES / memory};
   }
 }
 

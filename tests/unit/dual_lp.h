@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "graph/graph.h"
 
-#define DUAL_TOLLS 5u
+#define DUAL_TOLLS 6u
 /* At most, of equal numbers of ops. Of a step where a host runs updates there are four: it does in
  * the first and the last, which are one. The third is the op that makes the first that an update
  * waits for, the second what comes before it from the last first use of a weight. */

@@ -266,11 +266,12 @@ static void run_linear(struct trial *t) {
   uint64_t kind = mr_random_below(&t->random, 3);
   op.residual = kind == 0 ? NULL : kind == 1 ? residual : op.y;
   struct trial_buffer *y = &t->buffers[t->buffer_count - 1];
-  double added = largest_of(kind == 1 ? y - 1 : y);
+  double added = kind == 0 ? 0 : largest_of(kind == 1 ? y - 1 : y);
+  added += op.bias == NULL ? 0 : largest_of(y - 2);
   op.activated = coin(t) ? element_output(t, rows * out, "activated") : NULL;
   uint64_t bytes = kernel_linear_scratch_bytes(rows, out, t->dtype, mr_team_thread_count(t->team));
   assert_int_equal(t->table->linear(t->team, &op, scratch(t, bytes)), MR_OK);
-  allow_for_the_product(t, y, kind != 0, added);
+  allow_for_the_product(t, y, kind != 0 || op.bias != NULL, added);
 }
 
 static void run_linear_backward(struct trial *t) {

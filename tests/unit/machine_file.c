@@ -57,6 +57,7 @@ static void an_op_takes_the_longer_of_two_and_a_start(void **state) {
   static const char text[] = SMALL "op_overhead = 1 ms\nrate slow = 1 GFLOP/s\nrate copy=1 MB/s";
   struct mr_machine machine;
   assert_int_equal(mr_machine_parse("m", text, strlen(text), &machine), MR_OK);
+  assert_true(machine.host_bytes_per_second <= 0 && machine.host_memory_bytes_per_second <= 0);
   struct mr_op op = {.kind = "any", .flops = 1e11, .memory_bytes = 1000000000};
   check_near(mr_machine_op_seconds(&machine, &op), 1 + 1e-3);
   op.memory_bytes = 20000000000;

@@ -208,6 +208,37 @@ static void an_op_beside_copies_teaches_its_pace(void **state) {
   assert_true(nvme.op_seconds_per_byte <= 0);
 }
 
+/* Steps in which ops on a host got through 64 MiB while links moved so many bytes. */
+static void teach_host(double seconds, uint64_t moved_bytes) {
+  const struct mr_host_work work = {seconds, 64ull << 20, moved_bytes};
+  assert_int_equal(mr_outlook_init(run), MR_OK);
+  for (uint32_t i = 0; i < STEPS; i++) {
+    mr_outlook_record_host(run, &work);
+    record(0.01, 0.02, nothing, NULL);
+  }
+  learn(MR_LESSON_RUN);
+}
+
+/* Alone its rate; beside much the rate of its memory, once that holds it up; in between nothing. */
+static void a_host_teaches_what_its_memory_shares(void **state) {
+  (void)state;
+  const double bytes = 64 << 20;
+  teach_host(1e-3, 1 << 20);
+  assert_true(near(profile.host_bytes_per_second, bytes / 1e-3));
+  assert_true(profile.host_memory_bytes_per_second <= 0);
+  teach_host(4e-3, 8 << 20);
+  assert_true(near(profile.host_bytes_per_second, bytes / 1e-3));
+  assert_true(profile.host_memory_bytes_per_second <= 0);
+  teach_host(2e-3, 96 << 20);
+  assert_true(near(profile.host_bytes_per_second, bytes / 1e-3));
+  assert_true(near(profile.host_memory_bytes_per_second, 2.5 * bytes / 2e-3));
+  /* As fast as alone beside less: its memory was not all in use. */
+  teach_host(1e-3, 16 << 20);
+  assert_true(near(profile.host_memory_bytes_per_second, 2.5 * bytes / 2e-3));
+  teach_host(1e-3, 64 << 20);
+  assert_true(near(profile.host_memory_bytes_per_second, 2 * bytes / 1e-3));
+}
+
 /* What is known of copies is theirs, the rest is of NVMe, which should have cost more. */
 static void of_two_links_the_dearer_one_learns(void **state) {
   (void)state;
@@ -290,6 +321,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
                                       tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_copies_teaches_its_pace, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_host_teaches_what_its_memory_shares, set_up, tear_down),
       cmocka_unit_test_setup_teardown(of_two_links_the_dearer_one_learns, set_up, tear_down),
       cmocka_unit_test_setup_teardown(unknown_ops_teach_nothing_of_links, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_moves_together_is_learned_apart, set_up, tear_down),

@@ -409,6 +409,45 @@ static void a_host_beside_a_device_that_holds_all(void **state) {
   }
 }
 
+/* Ops there and links share the host's memory: an op beside a move has what that leaves, and never
+ * less than its least. Where the memory passes less a step is no shorter, and longer in the end. */
+static void moves_take_from_ops_on_the_host(void **state) {
+  (void)state;
+  struct mr_plan_problem problem = {.host_bytes_per_second = 80, .host_memory_bytes_per_second = 0};
+  const double cases[][3] = {{0, 1000, 1},    {120, 0, 1},      {120, 40, 1},
+                             {120, 60, 0.75}, {120, 100, 0.25}, {120, 200, MR_HOST_LEAST_PACE}};
+  for (uint32_t i = 0; i < MR_COUNT_OF(cases); i++) {
+    problem.host_memory_bytes_per_second = cases[i][0];
+    assert_true(fabs(mr_host_pace_beside_moves(&problem, cases[i][1]) - cases[i][2]) < 1e-12);
+  }
+  struct fixture f;
+  fixture_init(&f, true);
+  f.problem.host_apart = true;
+  f.problem.host_bytes_per_second = 1e12;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    f.problem.link[l].bytes_per_second = 1e9;
+  }
+  struct mr_program_plan *plan = make(&f, 8);
+  assert_true(plan->fits && plan->instruction_count[MR_QUEUE_HOST] > 0 && moved(plan) > 0);
+  f.problem.host_bytes_per_second = 3 * SIZE / 1e-3;
+  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+    f.problem.link[l].bytes_per_second = SIZE / 1e-3;
+  }
+  assert_int_equal(mr_program_plan_simulate(&f.problem, plan), MR_OK);
+  double first = plan->step_seconds;
+  double before = first;
+  for (uint32_t left = 6; left > 0; left--) {
+    f.problem.host_memory_bytes_per_second = left * SIZE / 1e-3;
+    assert_int_equal(mr_program_plan_simulate(&f.problem, plan), MR_OK);
+    assert_true(plan->step_seconds >= before * (1 - 1e-12));
+    before = plan->step_seconds;
+    assert_true(left < 5 || before <= first * (1 + 1e-12)); /* both ways and the ops are 5 */
+  }
+  assert_true(before > 1.01 * first);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 /*
  * A table of 8 SIZE whose rows are looked up first, and that the last op on the device reads whole:
  *   0 lookup: t -> x   1 forward: w x -> a   2 head: t a -> g   3 update: t g m
@@ -531,6 +570,7 @@ int main(void) {
       cmocka_unit_test(some_ops_are_the_devices),
       cmocka_unit_test(the_plan_chooses_the_host_where_that_is_faster),
       cmocka_unit_test(a_host_beside_a_device_that_holds_all),
+      cmocka_unit_test(moves_take_from_ops_on_the_host),
       cmocka_unit_test(a_lookup_sends_rows_in_place_of_a_table),
       cmocka_unit_test(what_the_host_makes_only_comes_in),
   };

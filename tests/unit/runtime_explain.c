@@ -245,17 +245,21 @@ static json_t *explain_beside_a_host(const char *line, struct mr_plan_summary *s
 static void a_host_beside_the_device_is_explained(void **state) {
   (void)state;
   struct mr_plan_summary summary;
-  json_t *root = explain_beside_a_host("host_memory_bandwidth = 50 GB/s\n", &summary);
+  json_t *root = explain_beside_a_host("host_memory_bandwidth = 50 GB/s\n"
+                                       "host_memory_shared = 90 GB/s\n",
+                                       &summary);
   assert_true(summary.fits && summary.host_op_count > 0);
   assert_true(summary.host_bytes_per_second == 50e9 && summary.host_seconds > 0);
   assert_true(number(root, "host_ops") == summary.host_op_count);
   assert_true(number(root, "host_bytes_per_second") == 50e9);
+  assert_true(number(root, "host_memory_bytes_per_second") == 90e9);
   assert_true(fabs(number(root, "host_seconds") - summary.host_seconds) < 1e-12);
   double with_seconds = summary.predicted_seconds;
   json_decref(root);
   root = explain_beside_a_host("", &summary);
   assert_true(summary.fits && summary.host_op_count == 0 && summary.host_seconds == 0);
   assert_true(json_is_null(json_object_get(root, "host_bytes_per_second")));
+  assert_true(json_is_null(json_object_get(root, "host_memory_bytes_per_second")));
   assert_true(with_seconds < summary.predicted_seconds);
   json_decref(root);
 }

@@ -27,6 +27,8 @@ static void fill_example(void) {
   example.bytes_per_second = 2e10;
   example.bind_seconds_per_move = 2e-6;
   example.pace_beside_copy = 0.75;
+  example.host_bytes_per_second = 9e10;
+  example.host_memory_bytes_per_second = 1.2e11;
   example.rate_count = 2;
   example.rates[0] = (struct mr_op_rate){"linear.forward", true, 251, 1.0 / 3e11};
   example.rates[1] = (struct mr_op_rate){"adamw", false, 160, 1.0 / 2e10};
@@ -107,6 +109,7 @@ static void bad_texts_are_refused(void **state) {
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
   assert_true(other.bind_seconds_per_move == 0 && other.pace_beside_copy == 1);
+  assert_true(other.host_bytes_per_second == 0 && other.host_memory_bytes_per_second == 0);
 }
 
 /* Every text with one byte changed or cut off is read or refused, never believed with a rate that

@@ -128,6 +128,7 @@ static struct drawn plan_draw(uint64_t seed, const struct model_options *options
   if (mr_random_below(&random, 3) == 0) {
     d.problem.host_apart = true;
     d.problem.host_bytes_per_second = 1e8 + mr_random_unit(&random) * 1e12;
+    d.problem.host_memory_bytes_per_second = 1e10 * (double)mr_random_below(&random, 3);
     d.problem.nvme_staged = mr_random_below(&random, 2) == 0;
   }
   budgets_draw(&d, &random, false);
