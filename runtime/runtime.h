@@ -272,12 +272,25 @@ struct mr_handed {
   mr_step_mode mode;
 };
 
+/* A small input of an op on the host. The first of several ops that read the same value of a
+ * tensor, in the order of the program, is handed it and gives it to the others. */
+struct mr_handed_input {
+  char *place; /* of the op's own */
+  uint64_t bytes;
+  uint32_t instruction; /* the op's, of the queue of the host */
+  uint32_t giver;       /* the input that this one has its value from; itself */
+  uint32_t next;        /* of those with the same giver; MR_NO_INPUT: this is the last */
+};
+#define MR_NO_INPUT UINT32_MAX
+
 /* Where compute puts what ops on the host are handed; see handover.c. */
 struct mr_handover {
   struct mr_memory memory; /* pinned */
   bool pinned;
   struct mr_handed *handed; /* for each instruction of the queue of the host */
   uint32_t *index;          /* for each op that is handed over: its instruction there */
+  struct mr_handed_input *inputs;
+  uint32_t *first_input; /* for each instruction: its inputs, and where those of the last end */
 };
 
 /* Of each queue one that works, and one that collects or pumps. */

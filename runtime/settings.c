@@ -237,13 +237,14 @@ mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options
   return status;
 }
 
-/* Compute, and a copy link either way; less where that is much of the machine. */
-#define LAUNCHING_THREADS 3u
+/* Compute, and a copy link either way: each has a thread that launches and one that collects. Less
+ * where that is much of the machine. */
+#define STREAM_THREADS 6u
 
 uint32_t mr_settings_team_threads(const struct mr_settings *settings) {
   uint32_t spared = 0;
   if (settings->device->streams != NULL) {
-    spared = (uint32_t)mr_min_u64(LAUNCHING_THREADS, settings->threads / 4);
+    spared = (uint32_t)mr_min_u64(STREAM_THREADS, settings->threads * 3ull / 8);
   }
   return settings->threads - spared;
 }

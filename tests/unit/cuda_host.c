@@ -348,6 +348,44 @@ static void what_fails_ends_the_run(void **state) {
   job_fini(&job);
 }
 
+/* The one value of the step that all updates read is handed to the first, which gives it to the
+ * others; where a round leaves the first out each of the others is handed it. */
+static void one_is_handed_what_all_read(void **state) {
+  (void)state;
+  const uint32_t none = UINT32_MAX;
+  struct cuda_job job;
+  struct mr_run *run = NULL;
+  job_init(&job);
+  cuda_job_set(0, NULL);
+  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
+  assert_int_equal(world_load(&job.world, run), MR_OK);
+  const struct mr_handover *handover = &run->handover;
+  const struct mr_instruction *host = run->layout->instructions[MR_QUEUE_HOST];
+  uint32_t count = handover->first_input[run->layout->instruction_count[MR_QUEUE_HOST]];
+  assert_int_equal(count, shape.layers);
+  for (uint32_t round = 0; round < 2; round++) {
+    for (uint32_t i = 0; i < count; i++) {
+      memcpy(handover->inputs[i].place, &none, sizeof none);
+    }
+    mr_step_mode mode = round == 0 ? MR_STEP_TRAIN : MR_STEP_EVALUATE;
+    assert_int_equal(world_step(&job.world, run, round + 1, mode, NULL), MR_OK);
+    assert_int_equal(mr_run_sync(run), MR_OK);
+    uint32_t first = 0, last = 0;
+    memcpy(&first, handover->inputs[0].place, sizeof first);
+    memcpy(&last, handover->inputs[count - 1].place, sizeof last);
+    assert_true(last != none && (round == 0 ? first == last : first == none));
+    for (uint32_t i = 0; i < count; i++) {
+      assert_int_equal(handover->inputs[i].giver, 0);
+      assert_memory_equal(handover->inputs[i].place, i == 0 ? &first : &last, sizeof last);
+      mr_op_id op = host[handover->inputs[i].instruction].op;
+      job.world.graph->ops[op].flags &= i == 0 ? UINT32_MAX : ~(uint32_t)MR_OP_TRAIN_ONLY;
+    }
+    assert_ptr_equal(run->layout->program, job.world.graph);
+  }
+  mr_run_destroy(run);
+  job_fini(&job);
+}
+
 /* What the host made is back before the step ends and rests in two places; weights that the client
  * writes between two steps reach both. */
 static void what_is_written_reaches_the_copy_too(void **state) {
@@ -388,6 +426,7 @@ int main(void) {
       cmocka_unit_test(so_do_gradients_that_take_turns),
       cmocka_unit_test(so_it_does_beside_updates_of_the_next_step),
       cmocka_unit_test(late_updates_are_of_their_step),
+      cmocka_unit_test(one_is_handed_what_all_read),
       cmocka_unit_test(what_is_written_reaches_the_copy_too),
       cmocka_unit_test(a_wait_that_is_missing_is_seen),
       cmocka_unit_test(what_fails_ends_the_run),
