@@ -113,14 +113,35 @@ uint64_t mr_budget_available_bytes(void) {
 }
 
 /* Libraries load kernels and take workspaces when they are first used. */
-#define LIBRARY_BYTES (256ull << 20)
+#define LIBRARY_BYTES       (256ull << 20)
+
+#define BYTES_OF_TABLE_BYTE 512u
+#define TABLE_UNIT          (2 * MR_MIB)
+
+uint64_t mr_budget_table_bytes(const struct mr_settings *settings, uint64_t pinned_bytes) {
+  bool apart = settings->device->streams != NULL && settings->machine == NULL;
+  return apart ? mr_round_up(mr_div_up(pinned_bytes, BYTES_OF_TABLE_BYTE), TABLE_UNIT) : 0;
+}
+
+/* No plan has more of them in the host tier, and beside it two rings. */
+static uint64_t most_pinned_bytes(const struct mr_settings *settings,
+                                  const struct mr_graph *graph) {
+  uint64_t bytes = 0;
+  for (uint32_t t = 0; graph != NULL && t < graph->tensor_count; t++) {
+    bytes += graph->tensors[t].bytes;
+  }
+  uint64_t budget = settings->budget_bytes[MR_TIER_HOST];
+  uint64_t rings = settings->offload_nvme ? 2 * MR_RING_BYTES : 0;
+  return rings + (graph == NULL ? budget : mr_min_u64(bytes, budget));
+}
 
 /* Nothing fits a byte, and a refusal says what would do. */
 static void share_device(struct mr_settings *settings, uint64_t device_bytes,
                          uint64_t outside_bytes) {
-  uint64_t own_bytes = device_bytes > outside_bytes ? device_bytes - outside_bytes : 1;
+  uint64_t taken_bytes = outside_bytes + settings->most_table_bytes;
+  uint64_t own_bytes = device_bytes > taken_bytes ? device_bytes - taken_bytes : 1;
   settings->outside_bytes = outside_bytes;
-  settings->short_bytes = own_bytes + outside_bytes - device_bytes;
+  settings->short_bytes = own_bytes + taken_bytes - device_bytes;
   settings->budget_bytes[MR_TIER_DEVICE] = own_bytes;
 }
 
@@ -130,7 +151,8 @@ void mr_budget_leave_outside(struct mr_settings *settings, uint64_t outside_byte
   share_device(settings, budget[MR_TIER_DEVICE], outside_bytes);
 }
 
-static void resolve_accelerator(struct mr_settings *settings, const struct mr_options *options) {
+static void resolve_accelerator(struct mr_settings *settings, const struct mr_options *options,
+                                const struct mr_graph *graph) {
   const struct mr_accelerator *accelerator = &settings->accelerator;
   uint64_t in_use = accelerator->memory_bytes - accelerator->free_bytes;
   uint64_t device = mr_min_u64(options->device_bytes, accelerator->memory_bytes);
@@ -144,9 +166,10 @@ static void resolve_accelerator(struct mr_settings *settings, const struct mr_op
          mr_size_format(device, &text[1]));
   uint64_t available = mr_budget_available_bytes();
   available = available > MR_DRIVER_BYTES ? available - MR_DRIVER_BYTES : 0;
-  share_device(settings, device, in_use);
   settings->budget_bytes[MR_TIER_HOST] =
       settings->host ? mr_min_u64(options->host_bytes, available) : 0;
+  settings->most_table_bytes = mr_budget_table_bytes(settings, most_pinned_bytes(settings, graph));
+  share_device(settings, device, in_use);
   if (options->host_bytes != MR_BUDGET_AUTO &&
       options->host_bytes > available + COUNTING_SLACK_BYTES) {
     mr_log(MR_LOG_WARN, "only %s of memory are available for the host budget",
@@ -212,14 +235,15 @@ static void find_open(struct mr_settings *settings, const struct mr_options *opt
   }
 }
 
-mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_options *options) {
+mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_options *options,
+                            const struct mr_graph *graph) {
   find_open(settings, options);
   if (settings->machine != NULL) {
     resolve_described(settings, options);
     return MR_OK;
   }
   if (settings->device->streams != NULL) {
-    resolve_accelerator(settings, options);
+    resolve_accelerator(settings, options, graph);
   } else {
     resolve_memory(settings, options);
   }

@@ -167,7 +167,7 @@ static mr_status put_gains(const struct mr_plan *plan, const struct mr_interview
     put(faster, mr_link_names[link], gain_json(plan, &interview->faster[link]), &status);
   }
   bool known = interview->smallest_device_bytes != UINT64_MAX;
-  uint64_t smallest = known ? interview->smallest_device_bytes + plan->settings.outside_bytes : 0;
+  uint64_t smallest = known ? mr_plan_smallest_bytes(plan, interview->smallest_device_bytes) : 0;
   put(root, "smallest_device_bytes", known ? json_integer((json_int_t)smallest) : json_null(),
       &status);
   return status;

@@ -129,6 +129,6 @@ void mr_taken_tell(struct mr_run *run) {
     MR_ASSERT(now_bytes[tier] <= need_bytes);
     raise(&run->peak_bytes[tier], now_bytes[tier] + of_device * run->taken.outside_bytes);
     raise(&run->planned_peak_bytes[tier],
-          need_bytes + of_device * run->plan->settings.outside_bytes);
+          need_bytes + of_device * mr_plan_outside_bytes(run->plan));
   }
 }

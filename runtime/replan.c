@@ -229,6 +229,13 @@ static void tell_outside(const struct mr_run *run, mr_log_level level, const cha
       mr_size_format(settings->outside_bytes, &text[2]), outcome);
 }
 
+/* What others have of the device now, but for the tables of the present plan's pinned memory. */
+static uint64_t others_bytes(const struct mr_run *run) {
+  uint64_t table_bytes = mr_plan_outside_bytes(run->plan) - run->plan->settings.outside_bytes;
+  uint64_t taken_bytes = run->taken.outside_bytes;
+  return taken_bytes > table_bytes ? taken_bytes - table_bytes : 0;
+}
+
 static mr_status refuse_smaller(const struct mr_run *run, const struct mr_plan *plan) {
   struct mr_size_text text;
   char outcome[96];
@@ -244,10 +251,11 @@ static mr_status take_smaller(struct mr_run *run, struct mr_plan *plan, double c
   if (!plan->layout->fits) {
     return refuse_smaller(run, plan);
   }
+  uint64_t others = others_bytes(run); /* before its own tables change */
   mr_status status = take(run, plan, correction);
   if (status == MR_OK) {
     tell_outside(run, MR_LOG_WARN, "a plan for the rest takes over");
-    mr_budget_leave_outside(&run->plan->settings, run->taken.outside_bytes);
+    mr_budget_leave_outside(&run->plan->settings, others);
   } else if (mr_run_status(run) == MR_OK) {
     tell_outside(run, MR_LOG_ERROR,
                  "a plan fits the rest, but there is no room to go over to it; more host or NVMe "
@@ -282,7 +290,7 @@ static mr_status look_again(struct mr_run *run, struct mr_plan *next, enum aim a
   double seconds = mr_outlook_step_seconds(&run->outlook);
   next->settings = run->plan->settings;
   if (aim == AIM_SMALLER) {
-    mr_budget_leave_outside(&next->settings, run->taken.outside_bytes);
+    mr_budget_leave_outside(&next->settings, others_bytes(run));
   }
   mr_status status = forecast_again(run, next);
   double correction = seconds > 0 ? seconds / run->layout->step_seconds : 1;

@@ -13,10 +13,8 @@
 
 #include "runtime/runtime.h"
 
-/* Four chunks of the store in a piece, and 32 in flight in each direction: enough for some drives,
- * and little beside what a process with a driver has anyway. */
-#define PIECE_BYTES (4 * MR_STORE_CHUNK_BYTES)
-#define PIECE_COUNT 8u
+#define PIECE_BYTES MR_RING_PIECE_BYTES
+#define PIECE_COUNT MR_RING_PIECES
 
 struct piece {
   struct mr_store_request request;

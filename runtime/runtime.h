@@ -114,8 +114,9 @@ struct mr_settings {
   const struct mr_device_ops *device;
   struct mr_accelerator accelerator;    /* where the device is one; before the run takes its own */
   uint64_t budget_bytes[MR_TIER_COUNT]; /* of the run itself; 0: not used */
-  uint64_t outside_bytes; /* what others have of the accelerator, beside the device's budget */
-  uint64_t short_bytes;   /* by how much what was given is less than both */
+  uint64_t outside_bytes;    /* what others have of the accelerator, beside the device's budget */
+  uint64_t most_table_bytes; /* what it takes at most to reach the run's pinned memory */
+  uint64_t short_bytes;      /* by how much what was given is less than all of it */
   bool budget_open[MR_TIER_COUNT]; /* not given: taken from what there is */
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
   uint32_t nvme_count;
@@ -164,9 +165,15 @@ MR_CHECK_RESULT mr_status mr_rehearse_host(const struct mr_graph *graph,
                                            const struct mr_settings *settings,
                                            struct mr_profile *profile);
 
-/* Fills in settings->budget_bytes; offload and paths are known. MR_IO names a path. */
+/* Fills in settings->budget_bytes; offload and paths are known. The graph, or NULL, tells how much
+ * may come to be pinned. MR_IO names a path. */
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,
-                                            const struct mr_options *options);
+                                            const struct mr_options *options,
+                                            const struct mr_graph *graph);
+
+/* What an accelerator takes of its memory for the page tables by which it reaches so much pinned
+ * memory: 8 bytes for each 4 KiB, 2 MiB at once (measured on an H200). 0: there is none. */
+uint64_t mr_budget_table_bytes(const struct mr_settings *settings, uint64_t pinned_bytes);
 
 /* Where others now have so much of the accelerator, the run itself gets the rest of the budget. */
 void mr_budget_leave_outside(struct mr_settings *settings, uint64_t outside_bytes);
@@ -210,6 +217,10 @@ void mr_settings_tell_budgets(const struct mr_settings *settings,
 
 /* The smallest budget of the device as a whole that would do; UINT64_MAX: none. */
 uint64_t mr_plan_smallest_device_bytes(const struct mr_plan *plan);
+/* The same for another smallest budget of the run's own; UINT64_MAX: none would do. */
+uint64_t mr_plan_smallest_bytes(const struct mr_plan *plan, uint64_t own_bytes);
+/* What others have of the device while the plan runs, its pinned memory's tables counted in. */
+uint64_t mr_plan_outside_bytes(const struct mr_plan *plan);
 
 /* Logs the one line of a plan that does not fit. */
 void mr_plan_log_refusal(const struct mr_plan *plan);
@@ -499,6 +510,12 @@ MR_CHECK_RESULT mr_status mr_handover_init(struct mr_run *run);
 void mr_handover_fini(struct mr_run *run, bool device_is_settled);
 MR_CHECK_RESULT mr_status mr_handover_copy(struct mr_run *run, mr_op_id op);
 bool mr_handover_run(struct mr_queue *queue, uint32_t index);
+
+/* Of a ring: four chunks of the store in a piece, and 32 in flight in each direction: enough for
+ * some drives, and little beside what a process with a driver has anyway. */
+#define MR_RING_PIECE_BYTES (4 * MR_STORE_CHUNK_BYTES)
+#define MR_RING_PIECES      8u
+#define MR_RING_BYTES       (MR_RING_PIECES * MR_RING_PIECE_BYTES)
 
 /* The rings of the NVMe queues, where the device has streams: memory, and threads. */
 MR_CHECK_RESULT mr_status mr_rings_init(struct mr_run *run);

@@ -220,7 +220,7 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   if (status == MR_OK) {
     status = take_accelerator(settings, graph);
   }
-  return status == MR_OK ? mr_budget_resolve(settings, options) : status;
+  return status == MR_OK ? mr_budget_resolve(settings, options, graph) : status;
 }
 
 mr_status mr_settings_init(struct mr_settings *settings, const struct mr_options *options,
@@ -257,7 +257,8 @@ void mr_settings_tell_budgets(const struct mr_settings *settings,
                               uint64_t bytes_out[MR_TIER_COUNT]) {
   memcpy(bytes_out, settings->budget_bytes, sizeof settings->budget_bytes);
   if (bytes_out[MR_TIER_DEVICE] != UINT64_MAX) {
-    bytes_out[MR_TIER_DEVICE] += settings->outside_bytes - settings->short_bytes;
+    bytes_out[MR_TIER_DEVICE] +=
+        settings->outside_bytes + settings->most_table_bytes - settings->short_bytes;
   }
 }
 

@@ -51,9 +51,26 @@ uint64_t mr_plan_need_bytes(const struct mr_program_plan *layout, mr_tier tier) 
   return need_bytes[tier];
 }
 
+uint64_t mr_plan_outside_bytes(const struct mr_plan *plan) {
+  const struct mr_program_plan *layout = plan->layout;
+  uint64_t pinned_bytes = mr_plan_need_bytes(layout, MR_TIER_HOST);
+  for (uint32_t link = MR_LINK_NVME_READ; link <= MR_LINK_NVME_WRITE; link++) {
+    pinned_bytes += layout->instruction_count[MR_QUEUE_OF(link)] > 0 ? MR_RING_BYTES : 0;
+  }
+  return plan->settings.outside_bytes + mr_budget_table_bytes(&plan->settings, pinned_bytes);
+}
+
+/* What any plan may find there. */
+static uint64_t most_outside_bytes(const struct mr_settings *settings) {
+  return settings->outside_bytes + settings->most_table_bytes;
+}
+
+uint64_t mr_plan_smallest_bytes(const struct mr_plan *plan, uint64_t own_bytes) {
+  return own_bytes == UINT64_MAX ? own_bytes : own_bytes + most_outside_bytes(&plan->settings);
+}
+
 uint64_t mr_plan_smallest_device_bytes(const struct mr_plan *plan) {
-  uint64_t own_bytes = plan->layout->smallest_device_bytes;
-  return own_bytes == UINT64_MAX ? own_bytes : own_bytes + plan->settings.outside_bytes;
+  return mr_plan_smallest_bytes(plan, plan->layout->smallest_device_bytes);
 }
 
 void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out) {
@@ -73,7 +90,8 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .host_op_count = plan->layout->host_op_count,
       .host_seconds = layout->host_seconds,
       .host_bytes_per_second = plan->problem.host_bytes_per_second,
-      .outside_bytes = plan->settings.outside_bytes,
+      .outside_bytes =
+          layout->fits ? mr_plan_outside_bytes(plan) : most_outside_bytes(&plan->settings),
   };
   MR_ASSERT(layout->largest_op < layout->program->op_count);
   summary.largest_op = layout->program->ops[layout->largest_op].name;
@@ -136,7 +154,7 @@ void mr_plan_log_refusal(const struct mr_plan *plan) {
   const struct mr_program_plan *layout = plan->layout;
   uint64_t budget[MR_TIER_COUNT];
   uint64_t smallest = mr_plan_smallest_device_bytes(plan);
-  uint64_t outside = plan->settings.outside_bytes;
+  uint64_t outside = most_outside_bytes(&plan->settings);
   const struct mr_op *op = &layout->program->ops[layout->largest_op];
   struct mr_size_text text[6];
   char operands[512];

@@ -152,8 +152,8 @@ struct mr_plan_summary {
    * that all ops run on the device. */
   double host_seconds;
   double host_bytes_per_second;
-  /* Of a device with memory of its own: what its context, libraries, kernels and others have there.
-   * It counts in the device's budget, need and smallest budget. */
+  /* Of a device with memory of its own: what its context, libraries, kernels, page tables of pinned
+   * memory and others have there. It counts in the device's budget, need and smallest budget. */
   uint64_t outside_bytes;
 };
 

@@ -21,6 +21,7 @@ static struct {
   pthread_mutex_t lock;
   struct range ranges[MAX_RANGES];
   uint32_t count;
+  uint64_t bytes; /* of all */
 } pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool overlaps(const struct range *range, const char *data, uint64_t bytes) {
@@ -49,6 +50,25 @@ uint32_t fake_host_count(void) {
   return count;
 }
 
+/* What the device has for the page tables by which it reaches so many bytes: an H200 takes 2 MiB at
+ * once, for 1 GiB. */
+static uint64_t table_bytes(uint64_t bytes) {
+  return (bytes / 512 + FAKE_PAGE_BYTES - 1) / FAKE_PAGE_BYTES * FAKE_PAGE_BYTES;
+}
+
+/* From now on so many bytes are pinned; false where the device has no room for that. With the lock
+ * held. */
+static bool pin(uint64_t bytes) {
+  uint64_t before = table_bytes(pinned.bytes);
+  uint64_t after = table_bytes(bytes);
+  if (after > before && !fake_memory_take(after - before)) {
+    return false;
+  }
+  fake_memory_give(after < before ? before - after : 0);
+  pinned.bytes = bytes;
+  return true;
+}
+
 /* Adds a range that overlaps no other. */
 static mr_cu_result add(char *data, uint64_t bytes, bool ours) {
   mr_cu_result result = FAKE_SUCCESS;
@@ -58,7 +78,7 @@ static mr_cu_result add(char *data, uint64_t bytes, bool ours) {
       result = FAKE_ALREADY_REGISTERED;
     }
   }
-  if (pinned.count == MAX_RANGES) {
+  if (result == FAKE_SUCCESS && (pinned.count == MAX_RANGES || !pin(pinned.bytes + bytes))) {
     result = FAKE_OUT_OF_MEMORY;
   }
   if (result == FAKE_SUCCESS) {
@@ -76,6 +96,7 @@ static uint64_t take(const void *data, bool ours) {
     if (pinned.ranges[i].data == data && pinned.ranges[i].ours == ours) {
       bytes = pinned.ranges[i].bytes;
       pinned.ranges[i] = pinned.ranges[--pinned.count];
+      (void)pin(pinned.bytes - bytes);
     }
   }
   pthread_mutex_unlock(&pinned.lock);
@@ -90,6 +111,7 @@ void fake_host_clear(void) {
     }
   }
   pinned.count = 0;
+  (void)pin(0);
   pthread_mutex_unlock(&pinned.lock);
 }
 
