@@ -470,8 +470,10 @@ static struct paces find_paces(const struct sweep *sweep) {
   }
   double moving = moving_bytes_per_second(sweep, &paces, 1);
   paces.op = mr_plan_pace_beside_nvme(problem, moving);
-  moving += moving_bytes_per_second(sweep, &paces, 0);
-  paces.host = mr_host_pace_beside_moves(problem, moving);
+  if (sweep->host.busy) {
+    moving += moving_bytes_per_second(sweep, &paces, 0);
+    paces.host = mr_host_pace_beside_moves(problem, moving);
+  }
   return paces;
 }
 
