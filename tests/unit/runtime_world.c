@@ -289,8 +289,11 @@ void world_options(struct mr_options *options, uint64_t device_bytes, uint64_t h
   if (profile_owner == 0) {
     (void)atexit(remove_profile);
   }
-  profile_owner = getpid();
-  snprintf(profile, sizeof profile, "/tmp/memrun-test-profile-%ld.json.tmp", (long)profile_owner);
+  if (profile_owner != getpid()) {
+    profile_owner = getpid();
+    snprintf(profile, sizeof profile, "/tmp/memrun-test-profile-%ld.json.tmp", (long)profile_owner);
+    (void)unlink(profile); /* of a process of that number that was killed */
+  }
   mr_options_init(options);
   options->device_bytes = device_bytes;
   options->host_bytes = host_bytes;
