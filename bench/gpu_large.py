@@ -49,9 +49,11 @@ def tell_plan(options):
         plan["footprint_bytes"] / GIB))
     need = ", ".join("%s %.1f of %.1f GiB" % (tier, plan["need_bytes"][tier] / GIB,
                                               plan["budget_bytes"][tier] / GIB) for tier in TIERS)
-    print("plan       needs %s" % need, flush=True)
+    print("plan       needs %s" % need)
     if not plan["fits"]:
         fail("the job does not fit: it needs " + need, DOES_NOT_FIT)
+    print("           takes %.2f s, %d ops on the host; no plan takes less than %.2f s" % (
+        plan["predicted_seconds"], plan["host_ops"], plan["bound_seconds"]), flush=True)
 
 
 def summarize(events):
@@ -70,6 +72,7 @@ def summarize(events):
         "bound_seconds": done["plan"]["bound_seconds"] if done else None,
         "bound_by": last["bound_by"],
         "compute_busy_seconds": statistics.median(step["compute_busy_seconds"] for step in steps),
+        "host_busy_seconds": statistics.median(step["host_busy_seconds"] for step in steps),
         "links": {link: (statistics.median(step["moved_bytes"][link] for step in steps),
                          statistics.median(step["link_busy_seconds"][link] for step in steps))
                   for link in LINKS},
@@ -88,6 +91,7 @@ def report(found):
                                                                      found["seconds"] / bound))
     print("bound by   %s; compute busy %.2f s" % (found["bound_by"],
                                                   found["compute_busy_seconds"]))
+    print("%-16s %26s %6.2f s" % ("host", "ops busy", found["host_busy_seconds"]))
     for link, (moved, busy) in found["links"].items():
         rate = "%.2f GB/s" % (moved / busy / 1e9) if busy > 0 else "idle"
         print("%-16s %8.1f GiB a step, busy %6.2f s, %s" % (link, moved / GIB, busy, rate))

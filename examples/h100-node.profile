@@ -12,8 +12,10 @@ device_memory    = 76 GiB
 host_memory      = 480 GiB
 nvme             = 7 TB
 
-# What the host's processors reach in their memory, if they are to run updates beside the device.
+# What the host's processors reach in their memory, if they are to run updates beside the device,
+# and what its memory passes for them and for copies together.
 # host_memory_bandwidth = 200 GB/s
+# host_memory_shared    = 260 GB/s
 
 # Ops: the longer of arithmetic and memory traffic, plus the cost of starting one.
 compute          = 50 TFLOP/s           # fp32, which memrun computes without TF32

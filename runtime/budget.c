@@ -113,8 +113,9 @@ uint64_t mr_budget_available_bytes(void) {
 }
 
 /* Libraries load kernels and take workspaces when they are first used. */
-#define LIBRARY_BYTES       (256ull << 20)
+#define LIBRARY_BYTES (256ull << 20)
 
+/* See mr_budget_table_bytes. */
 #define BYTES_OF_TABLE_BYTE 512u
 #define TABLE_UNIT          (2 * MR_MIB)
 

@@ -143,7 +143,7 @@ class Large(harness.Case):
         found = re.search(r"step +([\d.]+) s \(median of 2\), \d+ tokens/s", out.stdout)
         self.assertTrue(found, out.stdout)
         for words in ("# device: Fake GPU", "footprint ", "plan       needs device ",
-                      "peaks      device", "bound      ", "bound by   ", "nvme_write"):
+                      " takes ", "peaks      device", "bound      ", "bound by   ", "nvme_write"):
             self.assertIn(words, out.stdout)
 
     def test_refused_before_it_is_run(self):
@@ -166,6 +166,7 @@ class Large(harness.Case):
         import gpu_large
         step = {"event": "step", "tokens_per_second": 10.0, "seconds": 4.0, "bound_by": "compute",
                 "predicted_seconds": 3.0, "compute_busy_seconds": 2.0, "peak_bytes": {},
+                "host_busy_seconds": 0.5,
                 "moved_bytes": dict.fromkeys(gpu_large.LINKS, 8),
                 "link_busy_seconds": dict.fromkeys(gpu_large.LINKS, 2.0)}
         steps = [{**step, "seconds": seconds} for seconds in (50.0, 2.0, 3.0, 4.0)]
