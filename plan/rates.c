@@ -51,10 +51,12 @@ static void find_faces(struct mr_rates *rates, const struct mr_plan_problem *pro
 
 /* What ops on the host and links get through together, links at their best and ops at their least
  * counted in. */
-static double host_memory_rate(const struct mr_plan_problem *problem) {
+static double host_memory_rate(const struct mr_plan_problem *problem,
+                               const uint64_t budget[MR_TIER_COUNT]) {
   double most = MR_HOST_LEAST_PACE * problem->host_bytes_per_second;
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
-    most += problem->link[link].bytes_per_second;
+    bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+    most += nvme && budget[MR_TIER_NVME] == 0 ? 0 : problem->link[link].bytes_per_second;
   }
   double rate = problem->host_memory_bytes_per_second;
   return rate > 0 ? mr_max_double(rate, most) : 0;
@@ -64,7 +66,7 @@ struct mr_rates mr_rates_under(const struct mr_plan_problem *problem,
                                const uint64_t budget[MR_TIER_COUNT]) {
   struct mr_rates rates = {.host_bytes = (double)budget[MR_TIER_HOST],
                            .host_ops = problem->host_bytes_per_second,
-                           .host_memory = host_memory_rate(problem)};
+                           .host_memory = host_memory_rate(problem, budget)};
   if (budget[MR_TIER_HOST] > 0) {
     rates.to_device = problem->link[MR_LINK_HOST_TO_DEVICE].bytes_per_second;
     rates.to_host = problem->link[MR_LINK_DEVICE_TO_HOST].bytes_per_second;

@@ -292,9 +292,7 @@ static void make_problem(struct mr_plan_problem *problem, struct dual_toll *toll
   }
   if (kind == MEMORY_SHARED) {
     double memory = 2 * MR_HOST_LEAST_PACE * problem->host_bytes_per_second;
-    for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-      memory += problem->link[l].bytes_per_second;
-    }
+    memory += problem->link[in].bytes_per_second + problem->link[out].bytes_per_second;
     problem->host_memory_bytes_per_second = memory;
     tolls[5] = (struct dual_toll){
         .in = 1 / memory, .out = 1 / memory, .host = (double)UPDATE_BYTES / memory};
