@@ -20,7 +20,7 @@
 
 #define STEPS       3u
 #define SEEDS       25u
-#define WAIT_SEEDS  8u /* that show a wait is missing, where they do: others see to it too then */
+#define WAIT_SEEDS  8u /* for each wait that is left out */
 #define LATE_NS     3000000u
 #define MAX_WAITS   64u
 #define MAX_TENSORS 64u
@@ -266,7 +266,8 @@ static void count_line(void *context, mr_log_level level, const char *line) {
   lines++;
 }
 
-/* Runs without that wait under many timings; true where the bits are wrong under one. */
+/* Runs without that wait under some timings; true where the bits are wrong under one. None shows a
+ * wait whose work others do too; the verifier knows it all the same. */
 static bool shows(struct cuda_job *job, const struct place *place, bool *refused_out) {
   bool right = true;
   for (uint64_t seed = 1; right && seed <= WAIT_SEEDS; seed++) {
