@@ -435,7 +435,8 @@ static void learn_host(const struct mr_lesson *sums, double weight, struct mr_pr
   if (shows_a_rate(beside)) {
     double now = (double)(beside->op_bytes + beside->moved_bytes) / beside->seconds;
     double rate = (double)beside->op_bytes / beside->seconds;
-    if (rate < HELD_UP * profile->host_bytes_per_second || now > *all) {
+    bool held_up = rate < HELD_UP * profile->host_bytes_per_second;
+    if (held_up || (*all > 0 && now > *all)) {
       merge(all, now, *all > 0 ? weight : 1);
     }
   }

@@ -229,6 +229,9 @@ static void a_host_teaches_what_its_memory_shares(void **state) {
   teach_host(4e-3, 8 << 20);
   assert_true(near(profile.host_bytes_per_second, bytes / 1e-3));
   assert_true(profile.host_memory_bytes_per_second <= 0);
+  /* Nor where it kept its speed: nothing is known of a limit. */
+  teach_host(1e-3, 32 << 20);
+  assert_true(profile.host_memory_bytes_per_second <= 0);
   teach_host(2e-3, 96 << 20);
   assert_true(near(profile.host_bytes_per_second, bytes / 1e-3));
   assert_true(near(profile.host_memory_bytes_per_second, 2.5 * bytes / 2e-3));
