@@ -124,12 +124,15 @@ uint64_t mr_budget_table_bytes(const struct mr_settings *settings, uint64_t pinn
   return apart ? mr_round_up(mr_div_up(pinned_bytes, BYTES_OF_TABLE_BYTE), TABLE_UNIT) : 0;
 }
 
-/* No plan has more of them in the host tier, and beside it two rings. */
+/* What a plan pins at most: each tensor has one place in the host tier at a time, in whole pages,
+ * of a tensor and its like that is made again only one lives, and each op may be handed something;
+ * beside that two rings. */
 static uint64_t most_pinned_bytes(const struct mr_settings *settings,
                                   const struct mr_graph *graph) {
-  uint64_t bytes = 0;
+  uint64_t page_bytes = mr_plan_host_page_bytes(MR_MOST_PAGE_BYTES);
+  uint64_t bytes = graph == NULL ? 0 : (uint64_t)graph->op_count * MR_HANDOVER_BYTES;
   for (uint32_t t = 0; graph != NULL && t < graph->tensor_count; t++) {
-    bytes += graph->tensors[t].bytes;
+    bytes += mr_round_up(graph->tensors[t].bytes, page_bytes);
   }
   uint64_t budget = settings->budget_bytes[MR_TIER_HOST];
   uint64_t rings = settings->offload_nvme ? 2 * MR_RING_BYTES : 0;
