@@ -437,6 +437,19 @@ static mr_op_id largest_on_host(const struct mr_graph *graph) {
   return largest;
 }
 
+static mr_status time_on_host(struct host_timing *timing, const struct mr_settings *settings,
+                              struct mr_profile *profile) {
+  struct rehearsal *rehearsal = timing->rehearsal;
+  mr_status status = mr_team_create(mr_settings_team_threads(settings), &rehearsal->team);
+  if (status == MR_OK) {
+    status = take_device(rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);
+  }
+  if (status == MR_OK) {
+    status = time_alone(timing, &profile->host_bytes_per_second);
+  }
+  return status == MR_OK ? time_beside(timing, &profile->host_memory_bytes_per_second) : status;
+}
+
 mr_status mr_rehearse_host(const struct mr_graph *graph, const struct mr_settings *settings,
                            struct mr_profile *profile) {
   mr_op_id op = largest_on_host(graph);
@@ -449,19 +462,9 @@ mr_status mr_rehearse_host(const struct mr_graph *graph, const struct mr_setting
   uint64_t room = mr_min_u64(settings->budget_bytes[MR_TIER_HOST], MOST_TIMED_BYTES);
   uint32_t parts = (uint32_t)mr_min_u64(room / bytes, TIMED_RUNS + 1);
   rehearsal.bytes = parts * bytes;
-  struct host_timing timing = {.rehearsal = &rehearsal, .op = op, .parts = parts};
-  bool any = parts > 0;
-  if (status == MR_OK && any) {
-    status = mr_team_create(mr_settings_team_threads(settings), &rehearsal.team);
-  }
-  if (status == MR_OK && any) {
-    status = take_device(&rehearsal, MR_DEVICE_HUGE_PAGE_BYTES, 0);
-  }
-  if (status == MR_OK && any) {
-    status = time_alone(&timing, &profile->host_bytes_per_second);
-  }
-  if (status == MR_OK && any) {
-    status = time_beside(&timing, &profile->host_memory_bytes_per_second);
+  if (status == MR_OK && parts > 0) {
+    struct host_timing timing = {.rehearsal = &rehearsal, .op = op, .parts = parts};
+    status = time_on_host(&timing, settings, profile);
   }
   fini(&rehearsal);
   return status;

@@ -13,9 +13,6 @@
 
 #include "runtime/runtime.h"
 
-#define PIECE_BYTES MR_RING_PIECE_BYTES
-#define PIECE_COUNT MR_RING_PIECES
-
 struct piece {
   struct mr_store_request request;
   struct mr_ring *ring;
@@ -33,7 +30,7 @@ struct mr_ring {
   struct mr_memory memory;
   bool pinned;
   bool write;
-  struct piece pieces[PIECE_COUNT];
+  struct piece pieces[MR_RING_PIECES];
   /* Prefixes of all pieces that ever were. */
   struct mr_counter claimed;
   struct mr_counter settled;
@@ -45,7 +42,7 @@ struct mr_ring {
 static void settle(struct mr_ring *ring) {
   uint32_t settled = mr_counter_load(&ring->settled);
   for (;;) {
-    struct piece *piece = &ring->pieces[settled % PIECE_COUNT];
+    struct piece *piece = &ring->pieces[settled % MR_RING_PIECES];
     if (!piece->arrived) {
       break;
     }
@@ -85,7 +82,7 @@ static void submit(struct piece *piece) {
 }
 
 void mr_ring_promote(struct mr_ring *ring, const struct mr_transfer *transfer) {
-  for (uint32_t i = 0; i < PIECE_COUNT; i++) {
+  for (uint32_t i = 0; i < MR_RING_PIECES; i++) {
     struct piece *piece = &ring->pieces[i];
     if (piece->submitted && piece->transfer == transfer) {
       mr_store_promote(ring->queue->run->store, &piece->request);
@@ -110,12 +107,12 @@ static mr_status copy_out(const struct piece *piece, uint32_t mark) {
 static bool claim(struct mr_ring *ring, const struct piece *wanted) {
   struct mr_run *run = ring->queue->run;
   uint32_t claimed = mr_counter_load(&ring->claimed);
-  uint32_t at = claimed % PIECE_COUNT;
-  if (!mr_counter_wait(&ring->freed, claimed + 1 - PIECE_COUNT, &run->stop, UINT64_MAX)) {
+  uint32_t at = claimed % MR_RING_PIECES;
+  if (!mr_counter_wait(&ring->freed, claimed + 1 - MR_RING_PIECES, &run->stop, UINT64_MAX)) {
     return false;
   }
   struct piece *piece = &ring->pieces[at];
-  char *data = (char *)ring->memory.data + at * PIECE_BYTES;
+  char *data = (char *)ring->memory.data + at * MR_RING_PIECE_BYTES;
   mr_status status = MR_OK;
   pthread_mutex_lock(&ring->queue->lock);
   *piece = *wanted;
@@ -159,8 +156,8 @@ bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_
   }
   begin(queue, transfer, bytes);
   bool going = true;
-  for (uint64_t at = 0; going && at < bytes; at += PIECE_BYTES) {
-    uint64_t length = mr_min_u64(PIECE_BYTES, bytes - at);
+  for (uint64_t at = 0; going && at < bytes; at += MR_RING_PIECE_BYTES) {
+    uint64_t length = mr_min_u64(MR_RING_PIECE_BYTES, bytes - at);
     const struct piece piece = {
         .request = {.extent = run->extents[instruction->slot],
                     .write = ring->write,
@@ -194,7 +191,7 @@ static mr_status copy_in(const struct piece *piece, uint32_t mark) {
 
 static mr_status wait_for(const struct mr_ring *ring, uint32_t position) {
   double seconds = 0;
-  return ring->queue->run->device_ops->streams->wait(ring->stream, position % PIECE_COUNT,
+  return ring->queue->run->device_ops->streams->wait(ring->stream, position % MR_RING_PIECES,
                                                      &seconds);
 }
 
@@ -209,7 +206,7 @@ static mr_status pump_reads(struct mr_ring *ring) {
     mr_status status = MR_OK;
     uint32_t settled = mr_counter_load(&ring->settled);
     for (; status == MR_OK && copied != settled; copied++) {
-      status = copy_in(&ring->pieces[copied % PIECE_COUNT], copied % PIECE_COUNT);
+      status = copy_in(&ring->pieces[copied % MR_RING_PIECES], copied % MR_RING_PIECES);
     }
     if (status == MR_OK) {
       status = wait_for(ring, freed);
@@ -217,7 +214,7 @@ static mr_status pump_reads(struct mr_ring *ring) {
     if (status != MR_OK) {
       return status;
     }
-    const struct piece *piece = &ring->pieces[freed % PIECE_COUNT];
+    const struct piece *piece = &ring->pieces[freed % MR_RING_PIECES];
     if (piece->last) {
       pthread_mutex_lock(&queue->lock);
       mr_transfer_finish(queue, piece->transfer);
@@ -238,7 +235,7 @@ static mr_status pump_writes(struct mr_ring *ring) {
       return status;
     }
     pthread_mutex_lock(&queue->lock);
-    submit(&ring->pieces[position % PIECE_COUNT]);
+    submit(&ring->pieces[position % MR_RING_PIECES]);
     pthread_mutex_unlock(&queue->lock);
   }
 }
@@ -268,7 +265,7 @@ static mr_status ring_init(struct mr_queue *queue) {
   ring->queue = queue;
   ring->write = queue->index == MR_QUEUE_OF(MR_LINK_NVME_WRITE);
   queue->ring = ring;
-  mr_status status = mr_memory_map(PIECE_COUNT * PIECE_BYTES, MR_DEVICE_HUGE_PAGE_BYTES,
+  mr_status status = mr_memory_map(MR_RING_BYTES, MR_DEVICE_HUGE_PAGE_BYTES,
                                    "ring of an NVMe queue", &ring->memory);
   if (status == MR_OK) {
     status = run->device_ops->pin(run->device, ring->memory.data, ring->memory.bytes,
@@ -276,7 +273,7 @@ static mr_status ring_init(struct mr_queue *queue) {
     ring->pinned = status == MR_OK;
   }
   if (status == MR_OK) {
-    status = run->device_ops->streams->create(run->device, PIECE_COUNT, &ring->stream);
+    status = run->device_ops->streams->create(run->device, MR_RING_PIECES, &ring->stream);
   }
   return status;
 }
