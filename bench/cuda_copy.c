@@ -121,7 +121,7 @@ static void enqueue_ours(struct ours *ours, int lane, uint32_t piece) {
   uint64_t at = piece * PIECE_BYTES;
   char *host = (char *)ours->host[lane].data + at;
   char *device = (char *)mr_device_cuda.range_address(ours->device, (uint32_t)lane) + at;
-  expect(streams->begin(stream, piece, &work));
+  expect(streams->begin(stream, piece, &work, false));
   if (lane == LANE_OUT) {
     expect(streams->copy_out(stream, host, device, PIECE_BYTES));
   } else {

@@ -46,9 +46,10 @@
  *
  * Streams. Where ops and copies run on the caller's thread `streams` is NULL. Else work is enqueued
  * on a *stream* and runs later, in order; the processor cannot reach the memory. A *mark* is a pair
- * of events around a piece of work of a stream: another stream can follow its end, a thread can
- * wait for it, and then it tells how long the work took. A stream has a fixed number of marks,
- * which its user takes again once their work has been waited for.
+ * of events around a piece of work of a stream: another stream can follow its end, and a thread can
+ * wait for it. One that is *timed* then tells how long the work took, for which the device stops
+ * for a moment: 4 us on an H200, while a mark that is not timed takes it no time at all. A stream
+ * has a fixed number of marks, which its user takes again once their work has been waited for.
  *
  * A device *hangs* when work on it does not end in time. Nothing waits for it then, nor asks the
  * driver for anything: what was taken stays until the process ends.
@@ -117,7 +118,8 @@ struct mr_stream_ops {
   /* What struct mr_op_call carries. */
   void *(*handle)(const struct mr_stream *stream);
   /* Opens a mark for a piece of work, and closes the one that was opened last. */
-  mr_status (*begin)(struct mr_stream *stream, uint32_t mark, const struct mr_work *work);
+  mr_status (*begin)(struct mr_stream *stream, uint32_t mark, const struct mr_work *work,
+                     bool timed);
   mr_status (*end)(struct mr_stream *stream);
   /* What comes next, which is `work`, waits until the other stream's mark is over. */
   mr_status (*follow)(struct mr_stream *stream, const struct mr_stream *other, uint32_t mark,
@@ -127,7 +129,8 @@ struct mr_stream_ops {
   mr_status (*copy_in)(struct mr_stream *stream, void *to, const void *from, uint64_t bytes);
   /* In an open mark: fills device memory with zeros. */
   mr_status (*clear)(struct mr_stream *stream, void *to, uint64_t bytes);
-  /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end. */
+  /* Blocks until a mark that was closed is over. `seconds_out`: from its beginning to its end;
+   * below 0 where it is not timed. */
   mr_status (*wait)(struct mr_stream *stream, uint32_t mark, double *seconds_out);
   /* The same, but no longer than the device's time limit: MR_TIMEOUT, and the device hangs. */
   mr_status (*wait_in_time)(struct mr_stream *stream, uint32_t mark, double *seconds_out);

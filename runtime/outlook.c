@@ -212,10 +212,14 @@ static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typic
   mr_traffic_add(&sums->traffic, &lesson->traffic);
 }
 
+static uint32_t kept_rows(const struct mr_outlook *outlook) {
+  return (uint32_t)mr_min_u64(outlook->lesson_count, MR_LESSON_STEPS);
+}
+
 /* Rows in the order of their steps' times; a quarter is left out at each end. */
 static void find_typical(const struct mr_outlook *outlook, struct typical *typical) {
   uint32_t sorted[MR_LESSON_STEPS];
-  uint32_t count = (uint32_t)mr_min_u64(outlook->lesson_count, MR_LESSON_STEPS);
+  uint32_t count = kept_rows(outlook);
   for (uint32_t row = 0; row < count; row++) {
     uint32_t place = row;
     while (place > 0 &&
@@ -236,36 +240,45 @@ static void merge(double *value, double now, double weight) {
   *value = (1 - weight) * *value + weight * now;
 }
 
-/* What an op showed in typical steps; means, 0 where it never ran so. */
+/* What an op showed; means, 0 where it never ran so. */
 struct typical_op {
   double alone_seconds; /* when no link was busy beside it */
   double crowded_seconds;
   double crowded_bytes; /* that NVMe moved then */
-  double crowded_share; /* of the steps */
+  double crowded_share; /* of the steps in which it was timed */
 };
 
+/* Adds what the op showed in one row, where it was timed. */
+static void add_sample(const struct mr_run *run, uint32_t row, mr_op_id op, uint32_t counts[2],
+                       struct typical_op *sums) {
+  const struct mr_outlook *outlook = &run->outlook;
+  uint64_t at = (uint64_t)row * run->layout->program->op_count + op;
+  double seconds = (double)outlook->op_seconds[at];
+  if (seconds < 0) {
+    sums->crowded_seconds -= seconds;
+    sums->crowded_bytes += (double)outlook->op_bytes[at];
+    counts[1]++;
+  } else if (seconds > 0) {
+    sums->alone_seconds += seconds;
+    counts[0]++;
+  }
+}
+
+/* In typical steps; where it was timed in none of them, in all that are kept. */
 static void find_typical_op(const struct mr_run *run, const struct typical *typical, mr_op_id op,
                             struct typical_op *found_out) {
-  const struct mr_outlook *outlook = &run->outlook;
   struct typical_op found = {0};
-  uint32_t alone = 0;
-  uint32_t crowded = 0;
+  uint32_t counts[2] = {0}; /* alone, crowded */
   for (uint32_t i = 0; i < typical->count; i++) {
-    uint64_t at = (uint64_t)typical->rows[i] * run->layout->program->op_count + op;
-    double seconds = (double)outlook->op_seconds[at];
-    if (seconds < 0) {
-      found.crowded_seconds -= seconds;
-      found.crowded_bytes += (double)outlook->op_bytes[at];
-      crowded++;
-    } else if (seconds > 0) {
-      found.alone_seconds += seconds;
-      alone++;
-    }
+    add_sample(run, typical->rows[i], op, counts, &found);
   }
-  found.alone_seconds /= fmax(alone, 1);
-  found.crowded_seconds /= fmax(crowded, 1);
-  found.crowded_bytes /= fmax(crowded, 1);
-  found.crowded_share = crowded / fmax(typical->count, 1);
+  for (uint32_t row = 0; counts[0] + counts[1] == 0 && row < kept_rows(&run->outlook); row++) {
+    add_sample(run, row, op, counts, &found);
+  }
+  found.alone_seconds /= fmax(counts[0], 1);
+  found.crowded_seconds /= fmax(counts[1], 1);
+  found.crowded_bytes /= fmax(counts[1], 1);
+  found.crowded_share = counts[1] / fmax(counts[0] + counts[1], 1);
   *found_out = found;
 }
 
@@ -274,16 +287,14 @@ static double mean_seconds(const struct typical *typical) {
 }
 
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {
-  const struct mr_outlook *outlook = &run->outlook;
   uint32_t op_count = run->layout->program->op_count;
   struct typical typical;
-  find_typical(outlook, &typical);
+  find_typical(&run->outlook, &typical);
   for (uint32_t k = 0; k < op_count; k++) {
-    double sum = 0;
-    for (uint32_t i = 0; i < typical.count; i++) {
-      sum += fabs((double)outlook->op_seconds[(uint64_t)typical.rows[i] * op_count + k]);
-    }
-    op_seconds_out[k] = typical.count == 0 ? 0 : sum / typical.count;
+    struct typical_op op;
+    find_typical_op(run, &typical, k, &op);
+    op_seconds_out[k] =
+        (1 - op.crowded_share) * op.alone_seconds + op.crowded_share * op.crowded_seconds;
   }
   return mean_seconds(&typical);
 }

@@ -60,7 +60,8 @@ struct mr_outlook {
   double step_seconds[MR_OUTLOOK_STEPS]; /* of the plan's last training steps, a ring */
   uint64_t step_count;                   /* since the forecast */
   /* Rings of the plan's last steps: what each showed, and for each op of the program its seconds,
-   * below 0 where a link was busy beside it, and the bytes that NVMe moved meanwhile. */
+   * below 0 where a link was busy beside it and 0 where it was not timed, and the bytes that NVMe
+   * moved meanwhile. */
   struct mr_lesson lessons[MR_LESSON_STEPS];
   float *op_seconds;                        /* MR_LESSON_STEPS * op count */
   float *op_bytes;                          /* the same */
@@ -88,7 +89,7 @@ struct mr_judged_forecast mr_outlook_judge(const struct mr_outlook *outlook,
 
 /* What an op took. */
 struct mr_op_sample {
-  double seconds;
+  double seconds;      /* 0: it was not timed in this step */
   bool crowded;        /* a link was busy beside it */
   uint64_t nvme_bytes; /* that NVMe read and wrote meanwhile */
 };

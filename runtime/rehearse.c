@@ -197,7 +197,7 @@ static mr_status run_on_stream(const struct rehearsal *rehearsal, mr_op_id id, b
   const struct mr_stream_ops *streams = rehearsal->device_ops->streams;
   const struct mr_work work = {"op", rehearsal->graph->ops[id].name, op_bytes(rehearsal, id)};
   void *base = rehearsal->device_ops->range_address(rehearsal->device, 0);
-  mr_status status = streams->begin(rehearsal->stream, 0, &work);
+  mr_status status = streams->begin(rehearsal->stream, 0, &work, true);
   if (status == MR_OK && clear) {
     status = streams->clear(rehearsal->stream, base, work.bytes);
   }

@@ -95,7 +95,7 @@ void mr_ring_promote(struct mr_ring *ring, const struct mr_transfer *transfer) {
 static mr_status copy_out(const struct piece *piece, uint32_t mark) {
   const struct mr_ring *ring = piece->ring;
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
-  mr_status status = streams->begin(ring->stream, mark, &piece->work);
+  mr_status status = streams->begin(ring->stream, mark, &piece->work, false);
   if (status == MR_OK) {
     status =
         streams->copy_out(ring->stream, piece->request.data, piece->device, piece->request.bytes);
@@ -181,7 +181,7 @@ bool mr_ring_issue(struct mr_queue *queue, struct mr_transfer *transfer, uint32_
 static mr_status copy_in(const struct piece *piece, uint32_t mark) {
   const struct mr_ring *ring = piece->ring;
   const struct mr_stream_ops *streams = ring->queue->run->device_ops->streams;
-  mr_status status = streams->begin(ring->stream, mark, &piece->work);
+  mr_status status = streams->begin(ring->stream, mark, &piece->work, false);
   if (status == MR_OK) {
     status =
         streams->copy_in(ring->stream, piece->device, piece->request.data, piece->request.bytes);

@@ -21,11 +21,11 @@
  *
  * On a device with streams (device/device.h) compute and the copies are enqueued: a queue's thread
  * runs ahead, `enqueued` counts what it has handed to its stream, and a collector thread follows
- * the stream's marks, takes the times of ops and copies from them and advances `done`. A queue with
- * a stream that waits for another such waits until that has been enqueued, and lets its stream
- * follow the other; all other waits are for `done`. The store cannot reach the device there, so
- * what it reads and writes goes through a ring of pinned buffers (ring.c), and the host tier is
- * pinned as a whole.
+ * the stream's marks, takes the times of ops and copies from those that are timed, which hold the
+ * device up (stream.c), and advances `done`. A queue with a stream that waits for another such
+ * waits until that has been enqueued, and lets its stream follow the other; all other waits are for
+ * `done`. The store cannot reach the device there, so what it reads and writes goes through a ring
+ * of pinned buffers (ring.c), and the host tier is pinned as a whole.
  *
  * Ops that the plan has on the host have a thread too (MR_QUEUE_HOST), which runs their callbacks
  * for the processor with the whole team while the device computes. Compute enqueues copies of the
@@ -251,6 +251,7 @@ struct mr_queue {
   struct mr_counter done;     /* finished prefix, over all steps */
   struct mr_stream *stream;   /* NULL: work is done on this thread or by the store */
   struct mr_counter enqueued; /* where there is a stream: the prefix that it has got */
+  float *known_seconds; /* there, of each instruction: as it was timed last; 0: it never was */
   _Atomic uint64_t moved_bytes;
   _Atomic uint64_t busy_ns;
   _Atomic uint64_t op_started_ns; /* a callback or a copy that runs right now; 0: none */
@@ -332,6 +333,7 @@ struct mr_run {
   uint64_t step_index;     /* of the step in progress or last */
   uint64_t round_count;    /* of the queues under the present plan: steps and flushes */
   _Atomic int round;       /* enum mr_round: in progress or last */
+  _Atomic bool times_all;  /* it times all that streams do, not a part */
   bool pending;            /* the last training step left deferred ops to run */
   bool stale;              /* what derived tensors are made from was written */
   double flush_seconds;    /* of rounds between steps since the last training step */

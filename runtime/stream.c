@@ -5,7 +5,10 @@
  * thread follows the marks in their order: what a queue has done becomes visible there, with the
  * time that the device took for it.
  */
+#include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "runtime/runtime.h"
 
@@ -22,6 +25,14 @@ static bool has_stream(uint32_t index) {
   return index == MR_QUEUE_COMPUTE || index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST) ||
          index == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE);
 }
+
+/* A timed mark holds its stream up: 4 us on an H200, where ops of 50 are common. So all marks are
+ * timed in a plan's first steps, up to the first that teaches something, and one of so many in the
+ * rounds after that, others in each. */
+#define TIMED_PART 8u
+
+/* How much later than asked for a collector may be woken; by default 50 us. */
+#define TIMER_SLACK_NS 1000ul
 
 /* ---- Failing ---- */
 
@@ -53,14 +64,22 @@ void mr_stream_fail(struct mr_run *run, mr_status status) {
 
 /* ---- Enqueuing ---- */
 
-/* The mark of the next instruction, whose former work is over, when the stream has room for it;
- * false where the run stopped. */
-static bool take_mark(struct mr_queue *queue, const struct mr_instruction *instruction,
-                      uint32_t *mark_out) {
+/* Waits until the stream has room for the next instruction, whose former work is over then; false
+ * where the run stopped. */
+static bool await_room(struct mr_queue *queue, const struct mr_instruction *instruction) {
   uint32_t next = mr_counter_load(&queue->enqueued);
   uint32_t most = queue->count < MOST_AHEAD ? queue->count : MOST_AHEAD;
-  *mark_out = (uint32_t)(instruction - queue->instructions);
   return mr_queue_await(queue, queue, &queue->done, next + 1 - most, instruction);
+}
+
+/* Opens the mark of the next instruction. */
+static mr_status begin(struct mr_queue *queue, const struct mr_instruction *instruction) {
+  const struct mr_run *run = queue->run;
+  const struct mr_work work = mr_instruction_work(run, instruction);
+  uint32_t mark = (uint32_t)(instruction - queue->instructions);
+  uint32_t round = mr_counter_load(&queue->enqueued) / queue->count;
+  bool timed = atomic_load(&run->times_all) || (round + mark) % TIMED_PART == 0;
+  return run->device_ops->streams->begin(queue->stream, mark, &work, timed);
 }
 
 bool mr_stream_follow(struct mr_queue *queue, struct mr_queue *awaited, uint32_t count,
@@ -103,21 +122,18 @@ static mr_status copy_instance(struct mr_queue *queue, const struct mr_instructi
 
 bool mr_stream_copy(struct mr_queue *queue, const struct mr_instruction *instruction) {
   struct mr_run *run = queue->run;
-  const struct mr_stream_ops *streams = run->device_ops->streams;
-  const struct mr_work work = mr_instruction_work(run, instruction);
-  uint32_t mark = 0;
-  if (!take_mark(queue, instruction, &mark)) {
+  if (!await_room(queue, instruction)) {
     return false;
   }
   if (queue->index == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST)) {
     mr_taken_count_slot(run, instruction->slot);
   }
-  mr_status status = streams->begin(queue->stream, mark, &work);
+  mr_status status = begin(queue, instruction);
   if (status == MR_OK) {
     status = copy_instance(queue, instruction);
   }
   if (status == MR_OK) {
-    status = streams->end(queue->stream);
+    status = run->device_ops->streams->end(queue->stream);
   }
   if (status != MR_OK) {
     mr_stream_fail(run, status);
@@ -131,12 +147,10 @@ mr_status mr_stream_run_op(struct mr_run *run, mr_op_id id) {
   struct mr_queue *queue = &run->queues[MR_QUEUE_COMPUTE];
   const struct mr_stream_ops *streams = run->device_ops->streams;
   const struct mr_op *op = &run->layout->program->ops[id];
-  uint32_t mark = 0;
-  if (!take_mark(queue, &queue->instructions[id], &mark)) {
+  if (!await_room(queue, &queue->instructions[id])) {
     return mr_run_status(run);
   }
-  const struct mr_work work = mr_instruction_work(run, &queue->instructions[id]);
-  mr_status status = streams->begin(queue->stream, mark, &work);
+  mr_status status = begin(queue, &queue->instructions[id]);
   if (status == MR_OK && queue->instructions[id].handed_over) {
     status = mr_handover_copy(run, id);
   } else if (status == MR_OK && !mr_run_skips(run, id)) {
@@ -165,17 +179,20 @@ mr_status mr_stream_drain(struct mr_run *run) {
 
 /* ---- Collecting ---- */
 
-/* Adds what an instruction took, which is over, to the queue's figures. */
+/* Adds an instruction that is over to the queue's figures; `seconds` below 0: it was not timed, and
+ * is taken to have taken what it took when it was last. */
 static void account(struct mr_queue *queue, const struct mr_instruction *instruction,
                     double seconds, uint64_t end_ns) {
   struct mr_run *run = queue->run;
-  uint64_t busy_ns = (uint64_t)(seconds * 1e9);
+  float *known = &queue->known_seconds[instruction - queue->instructions];
+  *known = seconds < 0 ? *known : (float)seconds;
+  uint64_t busy_ns = (uint64_t)((double)*known * 1e9);
   uint64_t bytes = 0;
   atomic_fetch_add(&queue->busy_ns, busy_ns);
   if (instruction->handed_over) {
     bytes = 0; /* the op itself is accounted for where it runs */
   } else if (queue->index == MR_QUEUE_COMPUTE) {
-    struct mr_op_sample sample = {.seconds = seconds, .crowded = mr_queues_busy(run)};
+    struct mr_op_sample sample = {.seconds = fmax(seconds, 0), .crowded = mr_queues_busy(run)};
     mr_run_record_op(run, instruction->op, &sample);
     bytes = run->layout->program->ops[instruction->op].memory_bytes;
   } else {
@@ -200,7 +217,7 @@ static mr_status collect(struct mr_queue *queue, uint32_t index) {
     return status;
   }
   uint64_t now_ns = mr_clock_ns();
-  uint64_t end_ns = queue->traced_until_ns + (uint64_t)(seconds * 1e9);
+  uint64_t end_ns = queue->traced_until_ns + (uint64_t)(fmax(seconds, 0) * 1e9);
   if (now_ns - before_ns > NO_WAIT_NS || end_ns > now_ns) {
     end_ns = now_ns;
   }
@@ -231,6 +248,8 @@ static void *collector_main(void *argument) {
   struct mr_queue *queue = argument;
   struct mr_run *run = queue->run;
   mr_status status = run->device_ops->enter(run->device);
+  /* Naps of the device's waits are to be no longer than they are asked to be. */
+  (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
   if (status == MR_OK) {
     status = collect_all(queue);
   }
@@ -250,7 +269,10 @@ mr_status mr_streams_start(struct mr_run *run) {
       continue;
     }
     queue->traced_until_ns = mr_clock_ns(); /* what the first work may have begun at */
-    status = streams->create(run->device, queue->count, &queue->stream);
+    queue->known_seconds = mr_allocate(queue->count, sizeof *queue->known_seconds);
+    status = queue->known_seconds == NULL
+                 ? MR_NO_MEMORY
+                 : streams->create(run->device, queue->count, &queue->stream);
     if (status == MR_OK) {
       status = mr_queue_thread(queue, collector_main, queue);
     }
@@ -264,5 +286,7 @@ void mr_streams_fini(struct mr_run *run) {
       run->device_ops->streams->destroy(run->queues[q].stream);
       run->queues[q].stream = NULL;
     }
+    free(run->queues[q].known_seconds);
+    run->queues[q].known_seconds = NULL;
   }
 }

@@ -166,6 +166,7 @@ static mr_status cuda_create(const struct mr_device_config *config, struct mr_de
       .small_count = (uint32_t)mr_div_up(config->small_bytes, page_bytes),
       .range_count = config->range_count,
       .timeout_seconds = config->timeout_seconds,
+      .mark_seconds = -1,
   };
   mr_status status = mr_cuda_places_init(device, config);
   if (status == MR_OK) {

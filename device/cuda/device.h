@@ -43,6 +43,7 @@ struct mr_device {
   struct mr_cuda_pin pins[MR_CUDA_MOST_PINS];
   uint32_t pin_count;     /* changes while nothing is copied */
   double timeout_seconds; /* 0: none */
+  double mark_seconds;    /* that a timed mark shows of no work; below 0: not measured yet */
   bool hangs;             /* the driver is left alone */
 };
 

@@ -45,7 +45,7 @@ enum {
   MR_CU_DEVICE_VIRTUAL_MEMORY = 102,
   MR_CU_FUNCTION_MAX_DYNAMIC_SHARED = 8,
   MR_CU_STREAM_NON_BLOCKING = 1,
-  MR_CU_EVENT_BLOCKING_SYNC = 1,
+  MR_CU_EVENT_DISABLE_TIMING = 2,
   MR_CU_HOST_PORTABLE = 1,
   MR_CU_ALLOCATION_PINNED = 1,
   MR_CU_LOCATION_DEVICE = 1,
@@ -146,7 +146,6 @@ _Static_assert(sizeof(struct mr_cu_allocation) == 32 && sizeof(struct mr_cu_acce
   X(event_destroy, cuEventDestroy_v2, (mr_cu_event event))                                         \
   X(event_record, cuEventRecord, (mr_cu_event event, mr_cu_stream stream))                         \
   X(event_query, cuEventQuery, (mr_cu_event event))                                                \
-  X(event_synchronize, cuEventSynchronize, (mr_cu_event event))                                    \
   X(event_elapsed, cuEventElapsedTime, (float *milliseconds, mr_cu_event from, mr_cu_event to))    \
   X(module_load, cuModuleLoadData, (mr_cu_module * module, const void *image))                     \
   X(module_unload, cuModuleUnload, (mr_cu_module module))                                          \

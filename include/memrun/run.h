@@ -206,6 +206,7 @@ struct mr_step_report {
   double predicted_seconds;
   const char *bound_by; /* as in mr_plan_summary, from what was measured */
   uint64_t moved_bytes[MR_LINK_COUNT];
+  /* On an accelerator: by what each op and copy took when it was timed last, in one of 8 steps. */
   double link_busy_seconds[MR_LINK_COUNT];
   double compute_busy_seconds;
   double stall_seconds; /* the compute queue waited for data */

@@ -171,23 +171,6 @@ mr_cu_result cuEventQuery(mr_cu_event event) {
   return fake_sticky();
 }
 
-mr_cu_result cuEventSynchronize(mr_cu_event event) {
-  mr_cu_result result = fake_enter(FAKE_cuEventSynchronize);
-  if (result != FAKE_SUCCESS) {
-    return result;
-  }
-  struct event *found = event_of(event);
-  if (found == NULL) {
-    return FAKE_INVALID_HANDLE;
-  }
-  struct fake_stream *stream = NULL;
-  uint32_t position = 0;
-  if (event_position(found, &stream, &position)) {
-    fake_stream_wait(stream, position);
-  }
-  return fake_sticky();
-}
-
 mr_cu_result cuEventElapsedTime(float *milliseconds, mr_cu_event from, mr_cu_event to) {
   mr_cu_result result = fake_enter(FAKE_cuEventElapsedTime);
   if (result != FAKE_SUCCESS) {

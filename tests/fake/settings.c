@@ -60,7 +60,6 @@ static const uint8_t needs[FAKE_CALL_COUNT] = {
     [FAKE_cuMemUnmap] = NEEDS_DEVICE,
     [FAKE_cuMemSetAccess] = NEEDS_DEVICE,
     [FAKE_cuEventQuery] = NEEDS_DEVICE,
-    [FAKE_cuEventSynchronize] = NEEDS_DEVICE,
 };
 
 static struct {
