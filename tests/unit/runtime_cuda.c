@@ -89,6 +89,44 @@ static void through_both_recomputing(void **unused) {
   run_seeds(MR_OFFLOAD_NVME, 8 * MR_MIB, MR_RECOMPUTE_FULL);
 }
 
+/* Whether the kernel was asked for huge pages at an address. */
+static bool is_huge(const void *address) {
+  FILE *maps = fopen("/proc/self/smaps", "r");
+  assert_non_null(maps);
+  char line[512];
+  bool inside = false;
+  bool huge = false;
+  while (fgets(line, sizeof line, maps) != NULL) {
+    unsigned long long first = 0;
+    unsigned long long end = 0;
+    if (sscanf(line, "%llx-%llx ", &first, &end) == 2) {
+      inside = (uintptr_t)address >= first && (uintptr_t)address < end;
+    }
+    huge = huge || (inside && strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " hg") != NULL);
+  }
+  (void)fclose(maps);
+  return huge;
+}
+
+/* Its pages in plans are halves of what the device maps; the memory itself has whole ones. */
+static void the_host_tier_is_in_huge_pages(void **unused) {
+  (void)unused;
+  struct device_job job;
+  struct mr_run *run = NULL;
+  if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) {
+    skip();
+  }
+  job_init(&job, 0);
+  device_job_offload(&job, MR_OFFLOAD_HOST, 256 * MR_MIB);
+  device_job_tighten(&job);
+  assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_OK);
+  assert_true(run->host.bytes >= MR_DEVICE_HUGE_PAGE_BYTES);
+  assert_int_equal(2 * run->layout->page_bytes, MR_DEVICE_HUGE_PAGE_BYTES);
+  assert_true(is_huge(run->host.data));
+  mr_run_destroy(run);
+  job_fini(&job);
+}
+
 /* Deletes the nth wait of a stream for another in the same step; false where there are not so many.
  */
 static bool delete_a_wait(struct mr_run *run, uint32_t nth) {
@@ -287,6 +325,7 @@ int main(void) {
       cmocka_unit_test(everything_fits),
       cmocka_unit_test(through_the_host),
       cmocka_unit_test(through_nvme),
+      cmocka_unit_test(the_host_tier_is_in_huge_pages),
       cmocka_unit_test(through_both_recomputing),
       cmocka_unit_test(missing_waits_are_seen),
       cmocka_unit_test(faults_end_the_run),
