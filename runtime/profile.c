@@ -148,16 +148,19 @@ struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile) {
   return known ? &profile->paths[at].rates : NULL;
 }
 
-/* Times what the profile, which is new or not, does not know of a graph's ops. */
+/* Times what the profile does not know of a graph's ops. Of a host beside an accelerator it may be
+ * by a drill of memory alone, where it was made without a graph. */
 static mr_status get_ops(const struct mr_settings *settings, const struct mr_graph *graph,
-                         bool is_new, struct mr_profile *profile, bool *changed) {
+                         struct mr_profile *profile, bool *changed) {
   if (graph == NULL) {
     return MR_OK;
   }
   bool learned = false;
   mr_status status = mr_rehearse_unknown(graph, settings, profile, &learned);
-  if (status == MR_OK && is_new && settings->device->streams != NULL) {
+  bool knows_host = settings->device->streams == NULL || profile->host_memory_bytes_per_second > 0;
+  if (status == MR_OK && !knows_host) {
     status = mr_rehearse_host(graph, settings, profile);
+    learned = learned || profile->host_memory_bytes_per_second > 0;
   }
   *changed = *changed || learned;
   return status;
@@ -190,7 +193,7 @@ mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_gra
     status = get_paths(settings, profile, &changed, nvme_out);
   }
   if (status == MR_OK) {
-    status = get_ops(settings, graph, is_new, profile, &changed);
+    status = get_ops(settings, graph, profile, &changed);
   }
   if (status != MR_OK) {
     free(profile);

@@ -25,6 +25,7 @@
 #define MAX_WAITS   64u
 #define MAX_TENSORS 64u
 #define SLOW        1e8 /* bytes or operations a second */
+#define NO_LIMIT    1e17
 
 static const struct world_shape shape = {3, 270 * 1000 + 7};
 static const struct cuda_job_tiers tiers = {.host_bytes = 256 * MR_MIB, .host_updates = true};
@@ -37,7 +38,7 @@ static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_s
   struct mr_profile profile = *plan->profile;
   assert_true(profile.host_bytes_per_second > 0 && profile.host_memory_bytes_per_second > 0);
   profile.host_bytes_per_second = host_bytes_per_second;
-  profile.host_memory_bytes_per_second = 0;
+  profile.host_memory_bytes_per_second = NO_LIMIT;
   profile.bytes_per_second = SLOW;
   profile.copy_bytes_per_second[0] = profile.copy_bytes_per_second[1] = 1e10;
   for (uint32_t i = 0; i < profile.rate_count; i++) {
@@ -68,6 +69,29 @@ static void job_init(struct cuda_job *job) {
   assert_int_equal(plan->layout->instruction_count[MR_QUEUE_HOST], shape.layers + 1);
   assert_true(summary.host_seconds > 0 && summary.host_bytes_per_second > 1e14);
   keep_plan(job, plan);
+}
+
+/* Where the profile is made for no job, the first job shows what the host does for its ops. */
+static void a_job_shows_the_host(void **state) {
+  (void)state;
+  struct cuda_job job;
+  struct mr_plan *plan = NULL;
+  struct mr_profile profile;
+  char *machine = NULL;
+  cuda_job_init(&job, shape, STEPS, tiers);
+  char key[MR_PROFILE_KEY_BYTES];
+  (void)unlink(job.options.profile_path);
+  assert_int_equal(mr_machine_json(&job.options, &machine), MR_OK);
+  free(machine);
+  assert_int_equal(mr_plan_create(job.world.graph, &job.options, &plan), MR_OK);
+  snprintf(key, sizeof key, "%s", plan->profile->machine);
+  double rate = plan->profile->host_memory_bytes_per_second;
+  assert_true(rate > 0);
+  assert_int_equal(mr_profile_load(job.options.profile_path, key, &profile), MR_OK);
+  assert_true(profile.host_memory_bytes_per_second > 0.999 * rate);
+  assert_true(profile.host_memory_bytes_per_second < 1.001 * rate);
+  mr_plan_destroy(plan);
+  cuda_job_fini(&job);
 }
 
 /* Makes the layout of a program that the plan is to have, whatever job is planned. */
@@ -424,6 +448,7 @@ static void what_is_written_reaches_the_copy_too(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_job_shows_the_host),
       cmocka_unit_test(any_timing_gives_the_bits_of_the_device),
       cmocka_unit_test(so_do_gradients_that_take_turns),
       cmocka_unit_test(so_it_does_beside_updates_of_the_next_step),
