@@ -24,6 +24,12 @@ struct migration {
   uint32_t *extent_of; /* of each tensor: 1 + the extent in which it lasts and has no successor */
 };
 
+/* A tensor that goes from one host tier to the other, on all threads of the team. */
+struct host_move {
+  const struct migration *migration;
+  mr_tensor_id tensor;
+};
+
 /* What is derived is restored where the next plan wants it. */
 static bool lasts(const struct mr_graph *graph, mr_tensor_id tensor) {
   mr_role role = graph->tensors[tensor].role;
@@ -35,13 +41,13 @@ static bool homeless(const struct mr_home *home) {
   return home->tier == MR_TIER_DEVICE && home->instance == MR_NO_INSTANCE;
 }
 
-static void drop_host_page(struct mr_run *run, uint32_t page) {
+static void drop_host_page(const struct mr_run *run, uint32_t page) {
   uint64_t page_bytes = mr_plan_host_page_bytes(run->layout->page_bytes);
   mr_memory_drop((char *)run->host.data + page * page_bytes, page_bytes);
 }
 
 /* Gives back the pages of a home from byte `first` to byte `end`, whole pages both. */
-static void drop_home(struct mr_run *run, const struct mr_home *home, uint64_t first,
+static void drop_home(const struct mr_run *run, const struct mr_home *home, uint64_t first,
                       uint64_t end) {
   const struct mr_program_plan *layout = run->layout;
   if (home->tier == MR_TIER_DEVICE && !layout->instances[home->instance].small) {
@@ -100,10 +106,36 @@ static mr_status drop_the_rest(struct mr_run *run) {
   return status;
 }
 
+/* A piece from one host tier to the other; what it had is given back. */
+static void move_piece(void *context, uint32_t piece, uint32_t thread) {
+  (void)thread;
+  const struct host_move *move = context;
+  const struct mr_run *from = move->migration->from, *to = move->migration->to;
+  const struct mr_home *before = &from->layout->homes[move->tensor];
+  const struct mr_home *after = &to->layout->homes[move->tensor];
+  uint64_t first = piece * PIECE_BYTES;
+  uint64_t end = mr_min_u64(first + PIECE_BYTES, from->graph->tensors[move->tensor].bytes);
+  uint64_t together = 0;
+  for (uint64_t at = first; at < end; at += together) {
+    uint64_t there = 0;
+    const char *source = mr_host_place(from, &from->layout->slots[before->slot], at, &together);
+    char *target = mr_host_place(to, &to->layout->slots[after->slot], at, &there);
+    together = mr_min_u64(mr_min_u64(together, there), end - at);
+    memcpy(target, source, together);
+  }
+  drop_home(from, before, first, end);
+}
+
 static mr_status move_tensor(struct migration *migration, mr_tensor_id tensor) {
   struct mr_run *from = migration->from;
   struct mr_run *to = migration->to;
   uint64_t bytes = from->graph->tensors[tensor].bytes;
+  if (from->layout->homes[tensor].tier == MR_TIER_HOST &&
+      to->layout->homes[tensor].tier == MR_TIER_HOST) {
+    struct host_move move = {migration, tensor};
+    mr_team_run(from->team, (uint32_t)mr_div_up(bytes, PIECE_BYTES), move_piece, &move);
+    return MR_OK;
+  }
   uint64_t piece = 0;
   mr_status status = MR_OK;
   for (uint64_t at = 0; status == MR_OK && at < bytes; at += piece) {
