@@ -148,8 +148,8 @@ struct mr_store_rates *mr_profile_nvme(struct mr_profile *profile) {
   return known ? &profile->paths[at].rates : NULL;
 }
 
-/* Times what the profile does not know of a graph's ops. Of a host beside an accelerator it may be
- * by a drill of memory alone, where it was made without a graph. */
+/* Times what the profile does not know of a graph's ops. One that was made without a graph knows an
+ * accelerator's host by a drill of memory alone. */
 static mr_status get_ops(const struct mr_settings *settings, const struct mr_graph *graph,
                          struct mr_profile *profile, bool *changed) {
   if (graph == NULL) {
