@@ -3,7 +3,9 @@
  * Moving what lasts between steps from the tiers of one plan to those of the next. Both plans fit
  * the same budgets, but not beside each other: so memory is given back as soon as its bytes have
  * gone on, and comes to the new tiers as bytes arrive. What goes to NVMe goes first, what comes
- * from there last; what lies in memory twice is one piece.
+ * from there last. What lies in memory twice is one piece, or from one host tier to the other a
+ * small one for each thread of the team; of huge pages the kernel has each when its last piece
+ * went.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,8 @@
 
 /* Whole pages of either plan, and whole chunks. */
 #define PIECE_BYTES MR_BOUNCE_BYTES
+/* Whole pages of either host tier. */
+#define HOST_PIECE_BYTES (MR_MOST_PAGE_BYTES / 8)
 /* Small tensors are there twice for a moment; they must not take the libraries' share. */
 #define MAX_SMALL_BYTES (MR_OVERHEAD_BYTES / 4)
 
@@ -113,8 +117,8 @@ static void move_piece(void *context, uint32_t piece, uint32_t thread) {
   const struct mr_run *from = move->migration->from, *to = move->migration->to;
   const struct mr_home *before = &from->layout->homes[move->tensor];
   const struct mr_home *after = &to->layout->homes[move->tensor];
-  uint64_t first = piece * PIECE_BYTES;
-  uint64_t end = mr_min_u64(first + PIECE_BYTES, from->graph->tensors[move->tensor].bytes);
+  uint64_t first = piece * HOST_PIECE_BYTES;
+  uint64_t end = mr_min_u64(first + HOST_PIECE_BYTES, from->graph->tensors[move->tensor].bytes);
   uint64_t together = 0;
   for (uint64_t at = first; at < end; at += together) {
     uint64_t there = 0;
@@ -133,7 +137,7 @@ static mr_status move_tensor(struct migration *migration, mr_tensor_id tensor) {
   if (from->layout->homes[tensor].tier == MR_TIER_HOST &&
       to->layout->homes[tensor].tier == MR_TIER_HOST) {
     struct host_move move = {migration, tensor};
-    mr_team_run(from->team, (uint32_t)mr_div_up(bytes, PIECE_BYTES), move_piece, &move);
+    mr_team_run(from->team, (uint32_t)mr_div_up(bytes, HOST_PIECE_BYTES), move_piece, &move);
     return MR_OK;
   }
   uint64_t piece = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Streams of the cuda device, and marks: events around a piece of work. On an H200 a pair of timed
- * events holds the stream up for 4 us, one that a thread sleeps for 2 us, and one that is neither
+ * events holds the stream up for 4 us, one that a thread sleeps for 2.5, and one that is neither
  * not at all. So those that others wait for are neither, and a timed mark has two more.
  */
 #include <math.h>
