@@ -200,16 +200,9 @@ static mr_status find_ops_in(const struct shares *s, const struct mr_trial *tria
   struct mr_plan_problem problem = s->placement->problem;
   uint64_t planned_bytes = s->placement->best->page_bytes;
   uint64_t page_bytes = planned_bytes > 0 ? planned_bytes : problem.page_bytes;
-  struct mr_draft draft;
   problem.on_host = trial->on_host;
   problem.budget_bytes[MR_TIER_HOST] = host_bytes;
-  mr_status status =
-      mr_draft_init_places(&draft, &problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES);
-  if (status == MR_OK) {
-    memcpy(ops, draft.runs_on_host, draft.op_count * sizeof *ops);
-    mr_draft_fini(&draft);
-  }
-  return status;
+  return mr_find_ops_on_host(&problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES, ops);
 }
 
 static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, bool *ops) {

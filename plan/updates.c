@@ -3,6 +3,7 @@
 #include "plan/updates.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "plan/draft.h"
@@ -55,4 +56,15 @@ void mr_want_on_host(const struct mr_graph *graph, mr_op_id op, bool *on_host) {
   for (uint32_t i = 0; i < wanted->output_count; i++) {
     on_host[wanted->outputs[i]] = true;
   }
+}
+
+mr_status mr_find_ops_on_host(const struct mr_plan_problem *problem, uint64_t page_bytes,
+                              bool *ops_out) {
+  struct mr_draft draft;
+  mr_status status = mr_draft_init_places(&draft, problem, page_bytes);
+  if (status == MR_OK) {
+    memcpy(ops_out, draft.runs_on_host, draft.op_count * sizeof *ops_out);
+    mr_draft_fini(&draft);
+  }
+  return status;
 }

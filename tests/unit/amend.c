@@ -132,6 +132,35 @@ static void moves_give_way_to_another_run(void **state) {
   mr_graph_destroy(graph);
 }
 
+/* Updates that the host has no room for are not planned there: where it has room for none of them,
+ * as many plans are made as where it computes nothing, and the same comes of them. */
+static void what_has_no_room_there_is_not_planned(void **state) {
+  (void)state;
+  const uint32_t most_plans = 200;
+  struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
+  struct mr_plan *plan = make_plan(graph, 96 * MR_MIB);
+  plan->problem.budget_bytes[MR_TIER_HOST] = MR_MIB;
+  plan->problem.budget_bytes[MR_TIER_NVME] = MR_GIB;
+  const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
+  uint32_t plans[2];
+  double seconds[2];
+  for (uint32_t computes = 0; computes < 2; computes++) {
+    struct mr_candidate candidate = search_once(plan, computes ? 1e9 : 0, 0);
+    uint32_t plans_left = most_plans;
+    assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
+    verify(plan, &candidate);
+    plans[computes] = most_plans - plans_left;
+    seconds[computes] = candidate.layout->step_seconds;
+    mr_candidate_fini(&candidate);
+  }
+  print_message("%u and %u plans, %.6f and %.6f s\n", plans[0], plans[1], seconds[0], seconds[1]);
+  assert_true(plans[0] > 0 && plans[0] < most_plans);
+  assert_int_equal(plans[1], plans[0]);
+  assert_true(seconds[1] == seconds[0]);
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+}
+
 /* What an explanation names in place of a decision is no better than what was decided: it was, by
  * up to 1.3 %, before plans were amended. */
 static void no_decision_is_better_left_out(void **state) {
@@ -161,6 +190,7 @@ int main(void) {
       cmocka_unit_test(amended_plans_are_valid_and_faster),
       cmocka_unit_test(amended_plans_can_be_mapped),
       cmocka_unit_test(moves_give_way_to_another_run),
+      cmocka_unit_test(what_has_no_room_there_is_not_planned),
       cmocka_unit_test(no_decision_is_better_left_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
