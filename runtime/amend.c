@@ -230,7 +230,8 @@ static void set_site(const struct amender *a, uint32_t group, bool host, bool *o
   }
 }
 
-/* *changed_out: false where the host has no room for more, so that the plan would be the same. */
+/* *changed_out: false where the host has no room for more, so that the same ops would use it. Where
+ * it is apart the plan would be the same; else its ops may still use other tensors there. */
 static mr_status set_sites(const struct amender *a, const struct change *change, bool *on_host,
                            bool *changed_out) {
   bool one = change->kind == CHANGE_SITE;
