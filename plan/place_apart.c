@@ -202,7 +202,7 @@ static mr_status find_ops_in(const struct shares *s, const struct mr_trial *tria
   uint64_t page_bytes = planned_bytes > 0 ? planned_bytes : problem.page_bytes;
   problem.on_host = trial->on_host;
   problem.budget_bytes[MR_TIER_HOST] = host_bytes;
-  return mr_find_ops_on_host(&problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES, ops);
+  return mr_find_on_host(&problem, page_bytes > 0 ? page_bytes : MR_MOST_PAGE_BYTES, NULL, ops);
 }
 
 static mr_status find_ops(const struct shares *s, const struct mr_trial *trial, bool *ops) {

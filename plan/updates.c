@@ -58,13 +58,19 @@ void mr_want_on_host(const struct mr_graph *graph, mr_op_id op, bool *on_host) {
   }
 }
 
-mr_status mr_find_ops_on_host(const struct mr_plan_problem *problem, uint64_t page_bytes,
-                              bool *ops_out) {
+mr_status mr_find_on_host(const struct mr_plan_problem *problem, uint64_t page_bytes,
+                          bool *tensors_out, bool *ops_out) {
   struct mr_draft draft;
   mr_status status = mr_draft_init_places(&draft, problem, page_bytes);
-  if (status == MR_OK) {
-    memcpy(ops_out, draft.runs_on_host, draft.op_count * sizeof *ops_out);
-    mr_draft_fini(&draft);
+  if (status != MR_OK) {
+    return status;
   }
-  return status;
+  if (tensors_out != NULL) {
+    memcpy(tensors_out, draft.on_host, draft.program->tensor_count * sizeof *tensors_out);
+  }
+  if (ops_out != NULL) {
+    memcpy(ops_out, draft.runs_on_host, draft.op_count * sizeof *ops_out);
+  }
+  mr_draft_fini(&draft);
+  return MR_OK;
 }

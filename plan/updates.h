@@ -18,10 +18,11 @@ bool mr_is_update(const struct mr_graph *graph, mr_op_id op);
 MR_CHECK_RESULT mr_status mr_updates_find(const struct mr_graph *graph,
                                           struct mr_update_group **groups_out, uint32_t *count_out);
 
-/* Which ops, of all, use tensors on the host where it has room for those of problem->on_host, in
- * pages of that size; on a host that is apart they run there. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_find_ops_on_host(const struct mr_plan_problem *problem,
-                                              uint64_t page_bytes, bool *ops_out);
+/* Which tensors of problem->on_host are used on the host as far as it has room, in pages of that
+ * size, and which ops use them: on a host that is apart they run there. NULL: not asked for.
+ * MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_find_on_host(const struct mr_plan_problem *problem,
+                                          uint64_t page_bytes, bool *tensors_out, bool *ops_out);
 
 /* Wants an op's operands on the host, so that it may run there: on_host as in mr_plan_problem. */
 void mr_want_on_host(const struct mr_graph *graph, mr_op_id op, bool *on_host);

@@ -56,8 +56,8 @@ struct amender {
   uint32_t ban_count;
   bool *on_host; /* in the best plan: for each tensor, and op */
   bool *runs_on_host;
-  bool *ops_there; /* for each op: it uses tensors there, by what the best plan has there */
-  bool *ops_then;  /* and by what a change has */
+  bool *used_there; /* for each tensor that the best plan has there: ops there use it */
+  bool *used_then;  /* and of those that a change has there */
   struct mr_update_group *groups; /* of the best plan's program */
   uint32_t group_count;
   struct change *tried;
@@ -100,13 +100,13 @@ static bool runs_there(const struct amender *a, uint32_t group) {
 static void forget_state(struct amender *a) {
   free(a->on_host);
   free(a->runs_on_host);
-  free(a->ops_there);
-  free(a->ops_then);
+  free(a->used_there);
+  free(a->used_then);
   free(a->groups);
   a->on_host = NULL;
   a->runs_on_host = NULL;
-  a->ops_there = NULL;
-  a->ops_then = NULL;
+  a->used_there = NULL;
+  a->used_then = NULL;
   a->groups = NULL;
 }
 
@@ -126,13 +126,13 @@ static void leave_out_small(struct amender *a) {
   a->group_count = kept;
 }
 
-/* Which ops would have tensors on the host, if these were to be there. */
-static mr_status find_ops(const struct amender *a, const bool *on_host, bool *ops) {
+/* Which tensors would be used on the host, if these were to be there. */
+static mr_status find_used(const struct amender *a, const bool *on_host, bool *used) {
   struct mr_plan_problem problem = a->finalists->plan->problem;
   problem.program = a->best->program;
   problem.op_seconds = a->best->op_seconds;
   problem.on_host = on_host;
-  return mr_find_ops_on_host(&problem, a->best->layout->page_bytes, ops);
+  return mr_find_on_host(&problem, a->best->layout->page_bytes, used, NULL);
 }
 
 /* What runs on the host in the best plan, and what could. */
@@ -143,10 +143,10 @@ static mr_status read_state(struct amender *a) {
   mr_status status = mr_updates_find(program, &a->groups, &a->group_count);
   a->on_host = mr_allocate(program->tensor_count, sizeof *a->on_host);
   a->runs_on_host = mr_allocate(program->op_count, sizeof *a->runs_on_host);
-  a->ops_there = mr_allocate(program->op_count, sizeof *a->ops_there);
-  a->ops_then = mr_allocate(program->op_count, sizeof *a->ops_then);
-  if (status != MR_OK || a->on_host == NULL || a->runs_on_host == NULL || a->ops_there == NULL ||
-      a->ops_then == NULL) {
+  a->used_there = mr_allocate(program->tensor_count, sizeof *a->used_there);
+  a->used_then = mr_allocate(program->tensor_count, sizeof *a->used_then);
+  if (status != MR_OK || a->on_host == NULL || a->runs_on_host == NULL || a->used_there == NULL ||
+      a->used_then == NULL) {
     return MR_NO_MEMORY;
   }
   leave_out_small(a);
@@ -230,8 +230,7 @@ static void set_site(const struct amender *a, uint32_t group, bool host, bool *o
   }
 }
 
-/* *changed_out: false where the host has no room for more, so that the same ops would use it. Where
- * it is apart the plan would be the same; else its ops may still use other tensors there. */
+/* *changed_out: false where the host has no room for more: the plan would be the same. */
 static mr_status set_sites(const struct amender *a, const struct change *change, bool *on_host,
                            bool *changed_out) {
   bool one = change->kind == CHANGE_SITE;
@@ -241,8 +240,9 @@ static mr_status set_sites(const struct amender *a, const struct change *change,
       set_site(a, i, one ? !runs_there(a, i) : change->kind == CHANGE_ALL_THERE, on_host);
     }
   }
-  mr_status status = find_ops(a, on_host, a->ops_then);
-  *changed_out = memcmp(a->ops_then, a->ops_there, a->best->program->op_count * sizeof(bool)) != 0;
+  uint64_t bytes = a->best->program->tensor_count * sizeof(bool);
+  mr_status status = find_used(a, on_host, a->used_then);
+  *changed_out = memcmp(a->used_then, a->used_there, bytes) != 0;
   return status;
 }
 
@@ -357,7 +357,7 @@ static mr_status collect(struct amender *a) {
     status = add_undoing(a, CHANGE_CLONES);
   }
   if (status == MR_OK && host) {
-    status = find_ops(a, a->on_host, a->ops_there);
+    status = find_used(a, a->on_host, a->used_there);
   }
   for (uint32_t i = 0; i < 2 && host && status == MR_OK; i++) {
     status = add_sites(a, i == 0);
