@@ -170,9 +170,12 @@ static void leave_ill_used(struct mr_draft *draft) {
 
 /* What the device makes for ops on the host has places of its own there in this part of what host
  * and device have beside all that lasts: in more it crowds out what has to rest there. Beyond it
- * tensors of a size take turns in the places that there are, of which each size may have a few. */
+ * tensors take turns in the places that there are, of which each finds two that hold it: ops use
+ * the one while the other is filled. Four of each size, with none for smaller tensors, left a
+ * crowded host less to rest and ops on it: plans of models of 12 to 24 layers whose updates do not
+ * wait for a norm got 0.6 % longer on average, up to 23 %. */
 #define MADE_PART   0.45
-#define FEW_TURNS   4u
+#define LEAST_TURNS 2u
 #define TURNED_PART 0.9 /* of what they could without them, that ops get through at least */
 #define MOST_TURNS  256u
 
@@ -205,23 +208,23 @@ static bool is_made_for_host(const struct mr_draft *draft, mr_tensor_id t) {
          draft->runs_on_host[liveness->accesses[end - 1].op];
 }
 
-/* Gives a tensor a place: one of its own while there is room for more, then that of its size which
- * was left first. False: there is none. */
+/* Gives a tensor a place: one of its own while there is room for more, then the one that was left
+ * first of those that hold it. False: there is none. */
 static bool take_turn(struct mr_draft *draft, mr_tensor_id t, struct host_share *use) {
   const struct mr_liveness *liveness = &draft->liveness;
   mr_op_id first_op = liveness->accesses[liveness->first[t]].op;
-  uint32_t alike = 0;
+  uint64_t pages = draft->host_pages[t];
+  uint32_t places = 0;
   uint32_t found = MOST_TURNS;
   for (uint32_t i = 0; i < use->turn_count; i++) {
     const struct turn *turn = &use->turns[i];
-    if (turn->pages != draft->host_pages[t]) continue;
+    if (turn->pages < pages) continue;
     bool left = turn->last_op < first_op;
     bool before = found == MOST_TURNS || turn->last_op < use->turns[found].last_op;
     found = left && before ? i : found;
-    alike++;
+    places++;
   }
-  uint64_t pages = draft->host_pages[t];
-  bool more = alike < FEW_TURNS || use->made_pages + pages <= use->made_limit;
+  bool more = places < LEAST_TURNS || use->made_pages + pages <= use->made_limit;
   if (more && use->turn_count < MOST_TURNS) {
     found = use->turn_count++;
     use->turns[found].pages = pages;

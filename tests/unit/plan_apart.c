@@ -295,6 +295,33 @@ static void gradients_take_turns_where_the_host_is_tight(void **state) {
   }
 }
 
+/* Two places do for gradients of two sizes, since smaller ones find room where larger ones were:
+ * all updates run on a host that has no more beside weights and states. */
+static void gradients_of_two_sizes_share_two_places(void **state) {
+  (void)state;
+  bool on_host[4 * LAYERS];
+  uint64_t lasting = 0;
+  struct fixture f;
+  memset(on_host, 1, sizeof on_host);
+  fixture_init(&f, false);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    uint64_t bytes = i % 3 == 0 ? SIZE / 2 : SIZE;
+    f.graph->tensors[f.weight[i]].bytes = bytes;
+    f.graph->tensors[f.state[i]].bytes = bytes;
+    f.graph->tensors[f.gradient[i]].bytes = bytes;
+    lasting += 2 * bytes;
+  }
+  assert_true(f.graph->tensor_count <= MR_COUNT_OF(on_host));
+  f.problem.on_host = on_host;
+  f.problem.budget_bytes[MR_TIER_HOST] = lasting + 2 * SIZE;
+  f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+  struct mr_program_plan *plan = make(&f, 6);
+  assert_int_equal(plan->instruction_count[MR_QUEUE_HOST], LAYERS);
+  assert_int_equal(count_shared(plan), LAYERS - 2);
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 static void what_is_looked_up_moves_as_well(void **state) {
   (void)state;
   double bounds[2];
@@ -368,6 +395,7 @@ int main(void) {
       cmocka_unit_test(the_first_update_waits_for_one_gradient),
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
       cmocka_unit_test(gradients_take_turns_where_the_host_is_tight),
+      cmocka_unit_test(gradients_of_two_sizes_share_two_places),
       cmocka_unit_test(what_is_looked_up_moves_as_well),
       cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
