@@ -322,6 +322,29 @@ static void gradients_of_two_sizes_share_two_places(void **state) {
   fixture_fini(&f);
 }
 
+/* A host that has no room for one of the larger updates runs smaller ones, of the layers 0, 3, 6
+ * and 9 the two that can hide, though larger ones have more time to spare. */
+static void a_crowded_host_runs_small_updates(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, false);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    uint64_t bytes = i % 3 == 0 ? SIZE / 4 : SIZE;
+    f.graph->tensors[f.weight[i]].bytes = bytes;
+    f.graph->tensors[f.state[i]].bytes = bytes;
+    f.graph->tensors[f.gradient[i]].bytes = bytes;
+    f.graph->ops[f.update[i]].memory_bytes = 5 * bytes;
+  }
+  f.problem.budget_bytes[MR_TIER_HOST] = 3 * SIZE - PAGE;
+  f.problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+  struct mr_program_plan *plan = make(&f, 24);
+  for (uint32_t i = 0; i < LAYERS; i++) {
+    assert_int_equal(runs_on_host(plan, f.update[i]), i == 6 || i == 9);
+  }
+  mr_program_plan_destroy(plan);
+  fixture_fini(&f);
+}
+
 static void what_is_looked_up_moves_as_well(void **state) {
   (void)state;
   double bounds[2];
@@ -396,6 +419,7 @@ int main(void) {
       cmocka_unit_test(a_home_on_the_device_has_a_copy),
       cmocka_unit_test(gradients_take_turns_where_the_host_is_tight),
       cmocka_unit_test(gradients_of_two_sizes_share_two_places),
+      cmocka_unit_test(a_crowded_host_runs_small_updates),
       cmocka_unit_test(what_is_looked_up_moves_as_well),
       cmocka_unit_test(a_long_program_is_planned_for_any_host),
   };
