@@ -3,12 +3,15 @@
  * Beside a device that is apart, what a search decides by rule for all tensors together is often
  * better decided otherwise for a few of them: a loss that is not computed again, a slice of a table
  * whose update stays on the device. So the plan is made again with one thing changed: without
- * clones that are among its costliest decisions; with one update on the host or not, where of two
- * neighbours in the program one is; with all updates of tensors alike there, or none; with clones
- * that make tensors alike in place of the moves of a costly decision; and without such moves. In
- * this order they gain most for a plan. A change that makes the step shorter stays, the others are
- * tried with it, and what was tried before is tried once more when nothing else is left. Steps of
- * jobs beside a host get up to 8 % shorter, those beside NVMe alone up to 9 %.
+ * clones that are among its costliest decisions; without such moves of gradients to NVMe; with one
+ * update on the host or not, where of two neighbours in the program one is; with all updates of
+ * tensors alike there, or none; without other costly moves to NVMe; with clones that make tensors
+ * alike in place of costly moves; and without those to the host. In this order they gain most for a
+ * plan: in 3971 trials for models of 12 to 48 layers 0.8 % without clones, then 0.3, 0.18, 0.09 and
+ * 0.05 %, and as good as nothing with the last two, which some short programs need. A change that
+ * makes the step shorter stays, the others are tried with it, and what was tried before is tried
+ * once more when nothing else is left. Steps of jobs beside a host get up to 8 % shorter, those
+ * beside NVMe alone up to 9 %.
  */
 #include "runtime/amend.h"
 
@@ -54,7 +57,9 @@ struct amender {
   struct mr_candidate *best;
   struct mr_plan_ban *bans; /* that the best plan was made under */
   uint32_t ban_count;
-  bool *on_host; /* in the best plan: for each tensor, and op */
+  struct mr_decision costly[MOST_DECISIONS]; /* of the best plan */
+  uint32_t costly_count;
+  bool *on_host; /* in it: for each tensor, and op */
   bool *runs_on_host;
   bool *used_there; /* for each tensor that the best plan has there: ops there use it */
   bool *used_then;  /* and of those that a change has there */
@@ -135,7 +140,15 @@ static mr_status find_used(const struct amender *a, const bool *on_host, bool *u
   return mr_find_on_host(&problem, a->best->layout->page_bytes, used, NULL);
 }
 
-/* What runs on the host in the best plan, and what could. */
+static mr_status list_costly(struct amender *a) {
+  struct mr_plan_problem problem = a->finalists->plan->problem;
+  problem.program = a->best->program;
+  problem.op_seconds = a->best->op_seconds;
+  return mr_explain_decisions(&problem, a->best->layout, MOST_DECISIONS, a->costly,
+                              &a->costly_count);
+}
+
+/* The costliest decisions of the best plan; what runs on the host in it, and what could. */
 static mr_status read_state(struct amender *a) {
   const struct mr_program_plan *layout = a->best->layout;
   const struct mr_graph *program = a->best->program;
@@ -154,7 +167,7 @@ static mr_status read_state(struct amender *a) {
   for (uint32_t i = 0; i < layout->instruction_count[MR_QUEUE_HOST]; i++) {
     a->runs_on_host[layout->instructions[MR_QUEUE_HOST][i].op] = true;
   }
-  return MR_OK;
+  return list_costly(a);
 }
 
 /* ---- Changes ---- */
@@ -316,32 +329,38 @@ static mr_status add_sites(struct amender *a, bool single) {
   return status;
 }
 
-/* Whether a decision is one that the kind of change undoes. What is not to move may be made again
- * where it is an activation. */
-static bool undoes(const struct amender *a, enum change_kind kind,
+/* What is undone of the costliest decisions. */
+struct undoing {
+  enum change_kind kind;
+  uint8_t moves;  /* of CHANGE_MOVES: those that were decided so, */
+  bool gradients; /* of gradients alone */
+};
+
+/* What is not to move may be made again where it is an activation. */
+static bool undoes(const struct amender *a, const struct undoing *undoing,
                    const struct mr_decision *decision) {
   if (decision->tensor >= client_graph(a)->tensor_count) {
     return false;
   }
   bool again = decision->decision == MR_DECISION_AGAIN;
-  bool activation = client_graph(a)->tensors[decision->tensor].role == MR_ACTIVATION;
-  return kind == CHANGE_CLONES ? again : !again && (kind == CHANGE_MOVES || activation);
+  mr_role role = client_graph(a)->tensors[decision->tensor].role;
+  switch (undoing->kind) {
+  case CHANGE_CLONES:
+    return again;
+  case CHANGE_AGAIN:
+    return !again && role == MR_ACTIVATION;
+  default:
+    return decision->decision == undoing->moves && (!undoing->gradients || role == MR_GRADIENT);
+  }
 }
 
-/* Undoes the costliest decisions. */
-static mr_status add_undoing(struct amender *a, enum change_kind kind) {
-  struct mr_plan_problem problem = a->finalists->plan->problem;
-  struct mr_decision decisions[MOST_DECISIONS];
-  uint32_t count = 0;
-  problem.program = a->best->program;
-  problem.op_seconds = a->best->op_seconds;
-  mr_status status =
-      mr_explain_decisions(&problem, a->best->layout, MOST_DECISIONS, decisions, &count);
-  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-    const struct mr_decision *decision = &decisions[i];
-    if (!undoes(a, kind, decision)) continue;
-    uint8_t banned = kind == CHANGE_MOVES ? (uint8_t)decision->decision : 0;
-    status = add(a, &(struct change){kind, decision->tensor, banned});
+static mr_status add_undoing(struct amender *a, const struct undoing *undoing) {
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < a->costly_count && status == MR_OK; i++) {
+    const struct mr_decision *costly = &a->costly[i];
+    if (undoes(a, undoing, costly)) {
+      status = add(a, &(struct change){undoing->kind, costly->tensor, undoing->moves});
+    }
   }
   return status;
 }
@@ -352,20 +371,25 @@ static mr_status collect(struct amender *a) {
   const struct mr_plan *plan = a->finalists->plan;
   bool host =
       plan->problem.budget_bytes[MR_TIER_HOST] > 0 && plan->problem.host_bytes_per_second > 0;
+  const struct undoing gradients = {CHANGE_MOVES, MR_DECISION_NVME, true};
+  const struct undoing drive = {CHANGE_MOVES, MR_DECISION_NVME, false};
+  const struct undoing copies = {CHANGE_MOVES, MR_DECISION_HOST, false};
   mr_status status = read_state(a);
   if (status == MR_OK && plan->settings.recompute != MR_RECOMPUTE_FULL) {
-    status = add_undoing(a, CHANGE_CLONES);
+    status = add_undoing(a, &(struct undoing){.kind = CHANGE_CLONES});
   }
+  status = status == MR_OK ? add_undoing(a, &gradients) : status;
   if (status == MR_OK && host) {
     status = find_used(a, a->on_host, a->used_there);
   }
   for (uint32_t i = 0; i < 2 && host && status == MR_OK; i++) {
     status = add_sites(a, i == 0);
   }
+  status = status == MR_OK ? add_undoing(a, &drive) : status;
   if (status == MR_OK && plan->settings.recompute == MR_RECOMPUTE_AUTO) {
-    status = add_undoing(a, CHANGE_AGAIN);
+    status = add_undoing(a, &(struct undoing){.kind = CHANGE_AGAIN});
   }
-  return status == MR_OK ? add_undoing(a, CHANGE_MOVES) : status;
+  return status == MR_OK ? add_undoing(a, &copies) : status;
 }
 
 /* ---- Plans ---- */
