@@ -171,9 +171,9 @@ static void leave_ill_used(struct mr_draft *draft) {
 /* What the device makes for ops on the host has places of its own there in this part of what host
  * and device have beside all that lasts: in more it crowds out what has to rest there. Beyond it
  * tensors take turns in the places that there are, of which each finds two that hold it: ops use
- * the one while the other is filled. Four of each size, with none for smaller tensors, left a
- * crowded host less to rest and ops on it: plans of models of 12 to 24 layers whose updates do not
- * wait for a norm got 0.6 % longer on average, up to 23 %. */
+ * the one while the other is filled. With four of each size, which no others took, less could rest
+ * and run on a crowded host: plans of models of 12 to 24 layers whose updates do not wait for a
+ * norm were 0.6 % longer on average, up to 23 %. */
 #define MADE_PART   0.45
 #define LEAST_TURNS 2u
 #define TURNED_PART 0.9 /* of what they could without them, that ops get through at least */
