@@ -60,7 +60,6 @@ struct shares {
                     same shares */
   uint32_t most; /* parts: the host has room for no more */
   bool crowded;  /* see CROWDED_ROOM */
-  bool both;     /* both kinds are tried */
   struct share of[PICK_COUNT][PARTS + 1];
 };
 
@@ -251,16 +250,17 @@ static uint32_t step_from(const struct shares *s, uint32_t middle, uint32_t by, 
 }
 
 /* Plans for the shares that differ by so many parts from those in the middle, and for these, unless
- * they were tried. */
+ * they were tried; where plans are not searched for, of the one kind alone. */
 static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT], uint32_t by) {
   struct mr_placement *p = s->placement;
+  bool both = p->problem.search_rounds > 0;
   struct share *tried[MR_TRIALS];
   uint32_t count = 0;
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < 3 * PICK_COUNT; i++) {
     enum pick pick = i % PICK_COUNT;
     uint32_t parts = step_from(s, middle[pick], by, i / PICK_COUNT);
-    bool is_share = parts > 0 && (pick == PICK_SLACK || s->both);
+    bool is_share = parts > 0 && (pick == PICK_SLACK || both);
     if (!is_share || s->of[pick][parts].tried) continue;
     MR_ASSERT(count < MR_TRIALS);
     struct mr_trial *trial = &p->trials[count];
@@ -353,7 +353,6 @@ static mr_status try_shares(struct shares *s) {
     last = is_long ? LONG_LAST : s->crowded ? CROWDED_PARTS : 1;
   }
   mr_status status = MR_OK;
-  s->both = searches;
   p->briefly = searches;
   for (uint32_t by = first; status == MR_OK && by >= last; by /= 2) {
     status = try_around(s, best, by);

@@ -131,19 +131,22 @@ static void leave_out_small(struct amender *a) {
   a->group_count = kept;
 }
 
-/* Which tensors would be used on the host, if these were to be there. */
-static mr_status find_used(const struct amender *a, const bool *on_host, bool *used) {
+static struct mr_plan_problem best_problem(const struct amender *a) {
   struct mr_plan_problem problem = a->finalists->plan->problem;
   problem.program = a->best->program;
   problem.op_seconds = a->best->op_seconds;
+  return problem;
+}
+
+/* Which tensors would be used on the host, if these were to be there. */
+static mr_status find_used(const struct amender *a, const bool *on_host, bool *used) {
+  struct mr_plan_problem problem = best_problem(a);
   problem.on_host = on_host;
   return mr_find_on_host(&problem, a->best->layout->page_bytes, used, NULL);
 }
 
 static mr_status list_costly(struct amender *a) {
-  struct mr_plan_problem problem = a->finalists->plan->problem;
-  problem.program = a->best->program;
-  problem.op_seconds = a->best->op_seconds;
+  struct mr_plan_problem problem = best_problem(a);
   return mr_explain_decisions(&problem, a->best->layout, MOST_DECISIONS, a->costly,
                               &a->costly_count);
 }
@@ -243,7 +246,7 @@ static void set_site(const struct amender *a, uint32_t group, bool host, bool *o
   }
 }
 
-/* *changed_out: false where the host has no room for more: the plan would be the same. */
+/* *changed_out: false where the host has no room for more: ops there would use the same tensors. */
 static mr_status set_sites(const struct amender *a, const struct change *change, bool *on_host,
                            bool *changed_out) {
   bool one = change->kind == CHANGE_SITE;

@@ -295,6 +295,14 @@ static void gradients_take_turns_where_the_host_is_tight(void **state) {
   }
 }
 
+/* Gives what a layer's update uses so many bytes, and returns them. */
+static uint64_t size_layer(struct fixture *f, uint32_t layer, uint64_t bytes) {
+  f->graph->tensors[f->weight[layer]].bytes = bytes;
+  f->graph->tensors[f->state[layer]].bytes = bytes;
+  f->graph->tensors[f->gradient[layer]].bytes = bytes;
+  return bytes;
+}
+
 /* Two places do for gradients of two sizes, since smaller ones find room where larger ones were:
  * all updates run on a host that has no more beside weights and states. */
 static void gradients_of_two_sizes_share_two_places(void **state) {
@@ -305,11 +313,7 @@ static void gradients_of_two_sizes_share_two_places(void **state) {
   memset(on_host, 1, sizeof on_host);
   fixture_init(&f, false);
   for (uint32_t i = 0; i < LAYERS; i++) {
-    uint64_t bytes = i % 3 == 0 ? SIZE / 2 : SIZE;
-    f.graph->tensors[f.weight[i]].bytes = bytes;
-    f.graph->tensors[f.state[i]].bytes = bytes;
-    f.graph->tensors[f.gradient[i]].bytes = bytes;
-    lasting += 2 * bytes;
+    lasting += 2 * size_layer(&f, i, i % 3 == 0 ? SIZE / 2 : SIZE);
   }
   assert_true(f.graph->tensor_count <= MR_COUNT_OF(on_host));
   f.problem.on_host = on_host;
@@ -329,10 +333,7 @@ static void a_crowded_host_runs_small_updates(void **state) {
   struct fixture f;
   fixture_init(&f, false);
   for (uint32_t i = 0; i < LAYERS; i++) {
-    uint64_t bytes = i % 3 == 0 ? SIZE / 4 : SIZE;
-    f.graph->tensors[f.weight[i]].bytes = bytes;
-    f.graph->tensors[f.state[i]].bytes = bytes;
-    f.graph->tensors[f.gradient[i]].bytes = bytes;
+    uint64_t bytes = size_layer(&f, i, i % 3 == 0 ? SIZE / 4 : SIZE);
     f.graph->ops[f.update[i]].memory_bytes = 5 * bytes;
   }
   f.problem.budget_bytes[MR_TIER_HOST] = 3 * SIZE - PAGE;
