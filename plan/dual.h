@@ -11,7 +11,9 @@
  * before the op began, and comes back after that; so it goes out no later than in the window before
  * the op and comes back no sooner than in the op's. Each resource takes so many seconds for a byte
  * in, a byte out and a second of ops, and a window is at least as long as any of them, hence as
- * long as any weighted mean of them; the step is the sum of its windows. Where a host may run ops,
+ * long as any weighted mean of them; the step is the sum of its windows. Finer windows tell more
+ * where the step passes from one resource that binds it to another: there they are halved as prices
+ * and weights are found, which comes near to a window for each op. Where a host may run ops,
  * windows end where it must have run those that are awaited and where it may begin to again, so
  * that all that these want crosses the links in between (plan/hosted.h).
  *

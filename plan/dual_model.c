@@ -61,16 +61,8 @@ static void begin_window(struct mr_dual *t, uint32_t op, bool quiet) {
 /* Hosted ops are in no window, since they may run anywhere in the step but in quiet ones: the
  * others are one, round the end of the step. The barrier is in one of its own: what is wanted after
  * it may come back beside it, not before. */
-static void begin_windows(struct mr_dual *t, uint32_t windows) {
-  uint32_t n = t->op_count;
+static void begin_hosted_windows(struct mr_dual *t) {
   const struct mr_hosted *hosted = &t->hosted;
-  if (hosted->count == 0) {
-    uint32_t count = windows < n ? windows : n;
-    for (uint32_t i = 0; i < count; i++) {
-      begin_window(t, (uint32_t)((uint64_t)i * n / count), false);
-    }
-    return;
-  }
   begin_window(t, 0, false);
   if (hosted->quiet_from < hosted->barrier) {
     begin_window(t, hosted->quiet_from, true);
@@ -79,13 +71,22 @@ static void begin_windows(struct mr_dual *t, uint32_t windows) {
   }
 }
 
-static void place_windows(struct mr_dual *t, const struct mr_plan_problem *problem,
-                          uint32_t windows) {
+static void begin_windows(struct mr_dual *t, const struct mr_dual_cuts *cuts) {
+  t->window_count = 0;
+  if (t->hosted.count > 0) {
+    begin_hosted_windows(t);
+    MR_ASSERT(t->window_count <= MR_HOSTED_WINDOWS);
+    return;
+  }
+  MR_ASSERT(cuts->count > 0 && cuts->count <= MR_DUAL_WINDOWS && cuts->ops[0] == 0);
+  for (uint32_t i = 0; i < cuts->count; i++) {
+    begin_window(t, cuts->ops[i], false);
+  }
+}
+
+static void place_windows(struct mr_dual *t, const struct mr_plan_problem *problem) {
   uint32_t n = t->op_count;
   uint32_t w = 0;
-  MR_ASSERT(windows > 0 && windows <= MR_DUAL_WINDOWS);
-  begin_windows(t, windows);
-  MR_ASSERT(t->hosted.count == 0 || t->window_count <= MR_HOSTED_WINDOWS);
   for (uint32_t i = 0; i <= t->window_count; i++) {
     t->window_start[t->window_count + i] = n + (i < t->window_count ? t->window_start[i] : n);
   }
@@ -95,17 +96,13 @@ static void place_windows(struct mr_dual *t, const struct mr_plan_problem *probl
   }
   for (uint32_t i = 0; i < t->window_count; i++) {
     t->same[i] = t->hosted.count > 0 && !t->quiet[i] ? open : i;
+    t->ops_seconds[i] = 0;
   }
   for (uint32_t k = 0; k < n; k++) {
     w += k == t->window_start[w + 1];
     t->window_of[k] = w;
     t->ops_seconds[w] += mr_host_least_seconds(problem, k);
   }
-}
-
-/* Of an op counted over two steps. */
-static uint32_t window_at(const struct mr_dual *t, uint32_t op) {
-  return op < t->op_count ? t->window_of[op] : t->window_of[op - t->op_count] + t->window_count;
 }
 
 /* What hosted ops alone use spans the step; what is made for one is wanted till it may run. */
@@ -146,12 +143,8 @@ static void add_stay(struct mr_dual *t, uint32_t index) {
     return; /* it cannot leave */
   }
   uint32_t turn = begin >= t->op_count && end > 2 * t->op_count ? t->op_count : 0;
-  t->stays[version->end++] = (struct mr_stay){.span = index,
-                                              .begin = begin - turn,
-                                              .end = end - turn,
-                                              .from = window_at(t, begin - turn),
-                                              .to = window_at(t, end - turn - 1),
-                                              .remake = -1};
+  t->stays[version->end++] =
+      (struct mr_stay){.span = index, .begin = begin - turn, .end = end - turn, .remake = -1};
 }
 
 /* Of one slice of the tensor. */
@@ -160,12 +153,11 @@ static void begin_version(struct mr_dual *t, uint32_t index) {
   uint32_t slices = slices_of(t, span->tensor);
   uint32_t first = t->version_count > 0 ? t->versions[t->version_count - 1].end : 0;
   int64_t write = span->last_write < 0 ? span->last_write + t->op_count : span->last_write;
-  t->versions[t->version_count++] =
-      (struct mr_version){.first = first,
-                          .end = first,
-                          .bytes = span->bytes / slices,
-                          .written = span->written,
-                          .write_window = window_at(t, (uint32_t)write)};
+  t->versions[t->version_count++] = (struct mr_version){.first = first,
+                                                        .end = first,
+                                                        .bytes = span->bytes / slices,
+                                                        .written = span->written,
+                                                        .write_op = (uint32_t)write};
 }
 
 /* What a hosted op writes has one version, since no device op writes it. What is made for one goes
@@ -229,18 +221,6 @@ static void find_versions(struct mr_dual *t) {
     }
     begin = end;
   }
-}
-
-static mr_status find_rows(struct mr_dual *t) {
-  uint32_t cells = 0;
-  for (uint32_t v = 0; v < t->version_count; v++) {
-    for (uint32_t i = t->versions[v].first; i < t->versions[v].end; i++) {
-      t->stays[i].ahead = cells;
-      cells += t->stays[i].to - t->stays[i].from + 1;
-    }
-  }
-  t->ahead = mr_allocate(cells, sizeof *t->ahead);
-  return t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
 }
 
 /* One run of an op makes all its outputs anew, each of which ends one span: so each byte of them
@@ -308,7 +288,7 @@ static void list_tolls(struct mr_dual *t, const struct mr_rates *rates) {
 
 mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
                        const struct mr_liveness *liveness,
-                       const uint64_t budget_bytes[MR_TIER_COUNT], uint32_t windows) {
+                       const uint64_t budget_bytes[MR_TIER_COUNT]) {
   const struct mr_rates rates = mr_rates_under(problem, budget_bytes);
   *t = (struct mr_dual){.op_count = problem->program->op_count};
   double *scratch = mr_allocate(t->op_count, sizeof *scratch);
@@ -324,14 +304,38 @@ mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
     status = allocate(t);
   }
   if (status == MR_OK) {
-    place_windows(t, problem, windows);
     find_versions(t);
     find_remakes(t, problem, scratch);
     mr_spans_measure_held(problem->program, liveness, scratch);
     measure_short(t, (double)budget_bytes[MR_TIER_DEVICE], scratch);
     list_tolls(t, &rates);
-    status = find_rows(t);
   }
   free(scratch);
   return status;
+}
+
+/* Of an op counted over two steps. */
+static uint32_t window_at(const struct mr_dual *t, uint32_t op) {
+  return op < t->op_count ? t->window_of[op] : t->window_of[op - t->op_count] + t->window_count;
+}
+
+mr_status mr_dual_cut(struct mr_dual *t, const struct mr_plan_problem *problem,
+                      const struct mr_dual_cuts *cuts) {
+  uint32_t cells = 0;
+  begin_windows(t, cuts);
+  place_windows(t, problem);
+  for (uint32_t v = 0; v < t->version_count; v++) {
+    struct mr_version *version = &t->versions[v];
+    version->write_window = window_at(t, version->write_op);
+    for (uint32_t i = version->first; i < version->end; i++) {
+      struct mr_stay *stay = &t->stays[i];
+      stay->from = window_at(t, stay->begin);
+      stay->to = window_at(t, stay->end - 1);
+      stay->ahead = cells;
+      cells += stay->to - stay->from + 1;
+    }
+  }
+  free(t->ahead);
+  t->ahead = mr_allocate(cells, sizeof *t->ahead);
+  return t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
 }

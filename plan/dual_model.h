@@ -11,7 +11,7 @@
 #include "plan/spans.h"
 
 /* The most windows of a step. */
-#define MR_DUAL_WINDOWS 32u
+#define MR_DUAL_WINDOWS 64u
 /* And where a host apart may run ops. */
 #define MR_HOSTED_WINDOWS 4u
 #define MR_DUAL_TOLLS     (MR_DRIVE_FACES + 7)
@@ -38,7 +38,8 @@ struct mr_version {
   uint32_t first, end; /* stays */
   double bytes;
   bool written;
-  uint32_t write_window; /* the first in which it may go out */
+  uint32_t write_op;     /* from its first step on */
+  uint32_t write_window; /* the first in which it may go out: that op's */
   uint32_t hosted;       /* 1 + the number of the op that wrote it, perhaps on the host; 0: none */
   uint32_t stale;        /* of a hosted one: the stay that the op runs in */
   bool rests;            /* no other op uses it */
@@ -82,14 +83,23 @@ struct mr_dual {
   struct mr_toll used[MR_DUAL_WINDOWS]; /* by it */
 };
 
-/* What moves and repeated ops there may be under the budgets, by the accesses that need the device,
- * in at most so many windows of about as many ops each; where a host may run some, windows end
- * where it begins to and where it must have. MR_NO_MEMORY. */
+/* What moves and repeated ops there may be under the budgets, by the accesses that need the device;
+ * no windows yet. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_dual_init(struct mr_dual *t, const struct mr_plan_problem *problem,
                                        const struct mr_liveness *liveness,
-                                       const uint64_t budget_bytes[MR_TIER_COUNT],
-                                       uint32_t windows);
+                                       const uint64_t budget_bytes[MR_TIER_COUNT]);
 void mr_dual_fini(struct mr_dual *t);
+
+/* Where windows begin: at op 0, and at later ones in order. */
+struct mr_dual_cuts {
+  uint32_t ops[MR_DUAL_WINDOWS];
+  uint32_t count;
+};
+
+/* Cuts the step into windows; where there are hosted ops, it is cut where a host begins to run them
+ * and where it must have, whatever is given. May be called again. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_dual_cut(struct mr_dual *t, const struct mr_plan_problem *problem,
+                                      const struct mr_dual_cuts *cuts);
 
 /*
  * What is chosen under price and toll: excess and used. Returns the bound that they give. Choices

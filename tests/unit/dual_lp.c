@@ -34,9 +34,9 @@ struct lp {
   const struct dual_toll *tolls;
 };
 
-#define MOST_ROWS    8000u
-#define MOST_COLUMNS 20000u
-#define MOST_ENTRIES 1000000u
+#define MOST_ROWS    40000u
+#define MOST_COLUMNS 200000u
+#define MOST_ENTRIES 10000000u
 
 static int32_t add_row(struct lp *lp, double lower) {
   struct mr_lp_program *program = &lp->program;
@@ -367,11 +367,28 @@ static void lp_fini(struct lp *lp) {
   free(program->row_upper);
 }
 
+/* Solvers take 1e-7 for nothing, in each column. */
+#define SCALE 1e4
+
+static struct dual_toll scale(const struct dual_toll *toll) {
+  return (struct dual_toll){.in = SCALE * toll->in,
+                            .out = SCALE * toll->out,
+                            .device = SCALE * toll->device,
+                            .host = SCALE * toll->host,
+                            .handed = SCALE * toll->handed,
+                            .after_host = SCALE * toll->after_host,
+                            .op = SCALE * toll->op};
+}
+
 double dual_lp_optimum(const struct dual_model *model, const struct dual_toll *tolls,
                        double device_bytes) {
-  struct lp lp = make_lp(model, tolls, device_bytes);
+  struct dual_toll scaled[DUAL_TOLLS];
+  for (uint32_t i = 0; i < DUAL_TOLLS; i++) {
+    scaled[i] = scale(&tolls[i]);
+  }
+  struct lp lp = make_lp(model, scaled, device_bytes);
   fill_lp(&lp);
-  double seconds = solve(&lp);
+  double scaled_seconds = solve(&lp);
   lp_fini(&lp);
-  return seconds;
+  return scaled_seconds / SCALE;
 }

@@ -13,7 +13,7 @@
 /* At most, of equal numbers of ops. Of a step where a host runs updates there are four: it does in
  * the first and the last, which are one. The third is the op that makes the first that an update
  * waits for, the second what comes before it from the last first use of a weight. */
-#define DUAL_WINDOWS 16u
+#define DUAL_WINDOWS 64u
 
 /* A time between two accesses of a tensor, in ops from the version's first step on, and the write
  * that both come after. */
