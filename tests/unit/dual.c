@@ -374,8 +374,8 @@ static void check_graph(struct mr_graph *graph, bool losing) {
   for (uint32_t kind = 0; kind < KINDS; kind++) {
     if (loses(kind) != losing) continue;
     bool apart = kind == HOST_APART;
-    struct dual_model model = make_model(graph, &liveness, apart, loses(kind) ? FIRST_WINDOWS : 1);
-    struct dual_model finest = make_model(graph, &liveness, apart, loses(kind) ? DUAL_WINDOWS : 1);
+    struct dual_model model = make_model(graph, &liveness, apart, losing ? FIRST_WINDOWS : 1);
+    struct dual_model finest = make_model(graph, &liveness, apart, losing ? DUAL_WINDOWS : 1);
     for (uint32_t i = 0; i < BUDGETS; i++) {
       struct mr_plan_problem problem;
       struct dual_toll tolls[DUAL_TOLLS];
