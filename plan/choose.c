@@ -29,6 +29,10 @@
  * than with 0.01, and are made in half the time. */
 #define TIE 0.08
 
+/* The highest bits of the product are spread evenly (D. E. Knuth, The Art of Computer Programming,
+ * volume 3, 6.4). */
+#define SPREAD 2654435761u
+
 /* What a gap offers: relief of the crowd for each second of cost, the more the better. */
 struct offer {
   double worth;
@@ -147,10 +151,17 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index, dou
   return offer;
 }
 
+/* Whether the tensor is one of those gradients that do not leave: of all eighths as many. */
+static bool is_held(const struct mr_draft *draft, mr_tensor_id tensor) {
+  bool is_gradient = draft->program->tensors[tensor].role == MR_GRADIENT;
+  return is_gradient && (tensor * SPREAD) >> 29 < draft->held_gradients;
+}
+
 /* Values what a gap has to offer now. */
 static struct offer value_gap(struct chooser *chooser, uint32_t index, double *kept_price) {
   const struct mr_draft_gap *gap = &chooser->draft->gaps[index];
-  bool can = gap->decision == MR_DECISION_KEEP && mr_draft_can_evict(chooser->draft, gap);
+  bool can = gap->decision == MR_DECISION_KEEP && !is_held(chooser->draft, gap->tensor) &&
+             mr_draft_can_evict(chooser->draft, gap);
   chooser->relief[index] = can ? relief(chooser, gap) : 0;
   return price_gap(chooser, index, kept_price);
 }

@@ -109,6 +109,7 @@ struct mr_draft {
   uint32_t guide_level;
   bool writes_early; /* what NVMe is to have may leave before its gap, while ops still read it */
   bool is_guided;    /* choosing goes by what the guide says of room */
+  uint32_t held_gradients;         /* of eight, so many do not leave while gaps are chosen */
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
 
