@@ -213,13 +213,15 @@ static mr_status try_guide(struct search *search) {
  * pass makes leaves while there is next to nothing to read, and the drive does less than it could
  * of both at once; what else might leave comes and goes while updates read and write. Prices tell
  * so, but gradients are alike and all follow them, and then the drive is idle there. With NVMe
- * alone beside a GPU steps get up to 1.8 % shorter, 0.3 % on average.
+ * alone beside a GPU steps get up to 1.8 % shorter, 0.3 % on average. Short programs, planned for
+ * many machines, gain nothing.
  */
 static mr_status try_held(struct search *search) {
   static const uint32_t held[] = {6, 4, 2};
   const struct trial best_trial = search->best_trial;
   mr_status status = MR_OK;
-  if (search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
+  if (search->draft->op_count <= MR_MACHINE_OPS ||
+      search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
       mr_host_may_run(search->draft->problem) ||
       search->best_seconds < LINK_BOUND * search->compute_seconds) {
     return MR_OK;

@@ -187,10 +187,10 @@ static uint32_t gradients_that_leave(const struct job *job) {
 }
 
 /* Few gradients are written in a backward pass that has next to nothing to read, where other
- * tensors can leave in their place: 12 to 14 of 32 leave where none are held for a trial. */
+ * tensors can leave in their place: 17 to 21 of 96 leave where none are held for a trial. */
 static void few_gradients_leave(void **state) {
   (void)state;
-  struct mr_graph *graph = plan_layers_graph(8, MR_MIB);
+  struct mr_graph *graph = plan_layers_graph(12, MR_MIB);
   for (double seconds = 1e-6; seconds < 3e-4; seconds *= 3) {
     struct job job;
     struct mr_graph *program = NULL;
@@ -198,7 +198,7 @@ static void few_gradients_leave(void **state) {
     job_init(&job, program, seconds, 0.3);
     uint32_t count = gradients_that_leave(&job);
     print_message("%.0f us: %u gradients leave\n", 1e6 * seconds, count);
-    assert_in_range(count, 0, 8);
+    assert_in_range(count, 0, 13);
     job_fini(&job);
   }
   mr_graph_destroy(graph);
