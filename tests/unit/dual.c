@@ -362,6 +362,10 @@ static void split_updates(struct mr_graph *graph) {
 /* Under all kinds of tiers where ops lose time to NVMe, or under the others. */
 static void check_graph(struct mr_graph *graph, bool losing) {
   struct tally tally = {.worst = 1};
+  if (mr_lp_library_find() == NULL) {
+    mr_graph_destroy(graph);
+    skip();
+  }
   split_updates(graph);
   for (uint32_t k = 0; k < graph->op_count; k++) {
     graph->ops[k].memory_bytes = UPDATE_BYTES;
@@ -401,9 +405,6 @@ static void check_graph(struct mr_graph *graph, bool losing) {
 
 static void dual_is_close_to_its_optimum(void **state) {
   (void)state;
-  if (mr_lp_library_find() == NULL) {
-    skip();
-  }
   check_graph(plan_training_graph(6, 3, 40 * MR_KIB, 100 * MR_KIB), false);
 }
 
@@ -411,9 +412,6 @@ static void dual_is_close_to_its_optimum(void **state) {
  * where it is the gradients that have to go in time. */
 static void dual_is_close_beside_a_norm(void **state) {
   (void)state;
-  if (mr_lp_library_find() == NULL) {
-    skip();
-  }
   check_graph(plan_clipped_graph(6, 3, 40 * MR_KIB, 100 * MR_KIB), false);
   check_graph(plan_clipped_graph(6, 3, 100 * MR_KIB, 8 * MR_KIB), false);
 }
@@ -421,9 +419,6 @@ static void dual_is_close_beside_a_norm(void **state) {
 /* Fewer layers, for each op has a window of its own in the largest program. */
 static void dual_halves_windows_where_ops_lose_time(void **state) {
   (void)state;
-  if (mr_lp_library_find() == NULL) {
-    skip();
-  }
   check_graph(plan_training_graph(4, 2, 40 * MR_KIB, 100 * MR_KIB), true);
   check_graph(plan_clipped_graph(4, 2, 40 * MR_KIB, 100 * MR_KIB), true);
 }
