@@ -323,8 +323,8 @@ bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_b
 /* What the op takes of the device's time at least, whoever runs it. */
 double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op);
 
-/* The accesses for which a tensor is on the device wherever ops on the host use theirs; none of a
- * tensor that such an op writes without reading it. MR_NO_MEMORY. */
+/* The accesses for which a tensor is on the device wherever ops on the host use theirs. The first
+ * after such an op wrote the tensor without reading it reads nothing of before. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
                                                   struct mr_liveness *liveness_out);
 

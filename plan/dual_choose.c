@@ -264,10 +264,10 @@ static void use(struct mr_dual *t, const struct choice *choice, double times,
 }
 
 /* What does not depend on the tensor: a byte that goes out, of what was made for an op too; one
- * that comes back for an op that it rests for; a second of an op at either site, that is awaited or
- * not. */
+ * that comes back for an op that it rests for, or comes in that an awaited one wrote on the host; a
+ * second of an op at either site, that is awaited or not. */
 struct choices {
-  struct choice out, made_out, rest_in;
+  struct choice out, made_out, rest_in, anew_in;
   struct choice here[2], there[2];
 };
 
@@ -307,6 +307,7 @@ static void choose_all(const struct mr_dual *t, struct choices *choices) {
   choices->out = choose_anywhere(t, &byte_out, false);
   choices->made_out = choose_anywhere(t, &byte_made_out, false);
   choices->rest_in = choose_rest_in(t);
+  choices->anew_in = choose_anywhere(t, &byte_in_anew, true);
   for (int awaited = 0; awaited < 2; awaited++) {
     choices->here[awaited] = choose_anywhere(t, &second_here, awaited == 1);
     choices->there[awaited] = choose_anywhere(t, &second_there, awaited == 1);
@@ -318,6 +319,7 @@ static void spread_all(struct choices *choices, double width) {
   double bytes = choices->out.least;
   spread(&choices->rest_in, width);
   spread(&choices->made_out, width);
+  spread(&choices->anew_in, width);
   for (int awaited = 0; awaited < 2; awaited++) {
     spread(&choices->here[awaited], width * choices->here[awaited].least / bytes);
     spread(&choices->there[awaited], width * choices->there[awaited].least / bytes);
@@ -491,10 +493,12 @@ static void open_sites(struct mr_dual *t, const struct choices *choices) {
     const struct mr_hosted_op *op = &t->hosted.ops[i];
     double here = choices->here[op->awaited].least;
     double there = choices->there[op->awaited].least;
-    t->sites[i] = (struct mr_site){.device = here * seconds_here(t, op), .bytes = op->made_bytes};
+    t->sites[i] = (struct mr_site){.device = here * seconds_here(t, op),
+                                   .bytes = op->made_bytes + op->anew_bytes};
     if (may_leave(t, op)) {
       t->sites[i].host = here * op->handover_seconds + there * op->host_seconds +
-                         choices->made_out.least * op->made_bytes;
+                         choices->made_out.least * op->made_bytes +
+                         choices->anew_in.least * op->anew_bytes;
     }
   }
 }
@@ -522,6 +526,7 @@ static void settle_sites(struct mr_dual *t, const struct choices *choices) {
     use(t, &choices->here[op->awaited], here, &second_here);
     use(t, &choices->there[op->awaited], host * op->host_seconds, &second_there);
     use(t, &choices->made_out, host * op->made_bytes, &byte_made_out);
+    use(t, &choices->anew_in, host * op->anew_bytes, &byte_in_anew);
   }
 }
 

@@ -160,8 +160,9 @@ static void begin_version(struct mr_dual *t, uint32_t index) {
                                                         .write_op = (uint32_t)write};
 }
 
-/* What a hosted op writes has one version, since no device op writes it. What is made for one goes
- * out once, which its resting span pays for, or its op on the host. */
+/* What a hosted op writes has one version, since no device op writes it; what it writes anew has no
+ * stay that the op runs in. What is made for one goes out once, which its resting span pays for, or
+ * its op on the host. */
 static void mark_hosted(struct mr_dual *t, struct mr_version *version, uint32_t slice) {
   const struct mr_hosted *hosted = &t->hosted;
   uint32_t first = t->stays[version->first].span;
@@ -176,14 +177,15 @@ static void mark_hosted(struct mr_dual *t, struct mr_version *version, uint32_t 
     return;
   }
   version->hosted = 1 + hosted->users[user];
-  mr_op_id op = hosted->ops[hosted->users[user]].op;
+  const struct mr_hosted_op *writer = &hosted->ops[hosted->users[user]];
+  mr_op_id op = writer->op;
   version->stale = version->rests ? version->first : version->end;
   for (uint32_t i = version->first; i < version->end && !version->rests; i++) {
     const struct mr_span *span = &t->spans.items[t->stays[i].span];
     bool within = span->after_op < op && op < span->before_op;
     version->stale = within || op + t->op_count < span->before_op ? i : version->stale;
   }
-  MR_ASSERT(version->stale < version->end);
+  MR_ASSERT(version->stale < version->end || writer->anew_bytes > 0);
 }
 
 /* The versions of a slice of a tensor, whose spans are given. */

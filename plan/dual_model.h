@@ -41,7 +41,7 @@ struct mr_version {
   uint32_t write_op;     /* from its first step on */
   uint32_t write_window; /* the first in which it may go out: that op's */
   uint32_t hosted;       /* 1 + the number of the op that wrote it, perhaps on the host; 0: none */
-  uint32_t stale;        /* of a hosted one: the stay that the op runs in */
+  uint32_t stale;        /* of a hosted one: the stay that the op runs in; `end`: in none */
   bool rests;            /* no other op uses it */
   bool made;             /* and device ops made it in the step */
 };

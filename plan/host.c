@@ -440,37 +440,42 @@ mr_status mr_draft_place(struct mr_draft *draft) {
   return status == MR_OK ? split_liveness(draft) : status;
 }
 
-/* Of which of a tensor's accesses a bound knows that they need the device. */
-enum need { NEED_ALL, NEED_DEVICE_OPS, NEED_NONE };
-
-static enum need need_of(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
+/* Whether a bound knows that all accesses of a tensor need the device. Of a host that is apart any
+ * op that may run there may make use, and leave the others to the device. */
+static bool needs_device(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                          mr_tensor_id t) {
-  const struct mr_graph *graph = problem->program;
-  const struct mr_tensor *tensor = &graph->tensors[t];
-  const struct mr_access *accesses = liveness->accesses;
-  enum need need = NEED_ALL;
-  /* Of a host that is apart any of the ops may make use, and leave the others to the device. */
-  bool never = problem->host_apart ? tensor->role == MR_INPUT || tensor->carried
-                                   : mr_host_use_of(graph, liveness, NULL, t) == MR_HOST_USE_NONE;
-  if (never) {
-    return need;
+  const struct mr_tensor *tensor = &problem->program->tensors[t];
+  if (!mr_host_may_run(problem)) {
+    return true;
   }
-  uint32_t first = liveness->first[t];
-  uint32_t end = liveness->first[t + 1];
-  /* What lives inside one step may be born below and end there: the device wants it between. */
-  bool round = mr_tensor_goes_round(tensor);
-  for (; !round && first < end && mr_op_is_host_capable(graph, accesses[first].op); first++) {
-    need = NEED_DEVICE_OPS;
+  return problem->host_apart
+             ? tensor->role == MR_INPUT || tensor->carried
+             : mr_host_use_of(problem->program, liveness, NULL, t) == MR_HOST_USE_NONE;
+}
+
+/* Keeps the accesses of a tensor, `count` of them, that are not by an op that the host may run, at
+ * `kept`, which may overlap them from below; returns how many. Who is the first to access it after
+ * such an op has written all of it reads nothing that the device had before. `round`: behind the
+ * last access comes the first. */
+static uint32_t keep_device_ops(const struct mr_graph *graph, const struct mr_access *accesses,
+                                uint32_t count, bool round, struct mr_access *kept) {
+  uint32_t kept_count = 0;
+  bool replaced = false;
+  for (uint32_t i = 0; i < count && round; i++) {
+    bool hosted = mr_op_is_host_capable(graph, accesses[i].op);
+    replaced = hosted && (replaced || !accesses[i].reads);
   }
-  for (; !round && first < end && mr_op_is_host_capable(graph, accesses[end - 1].op); end--) {
-    need = NEED_DEVICE_OPS;
-  }
-  for (uint32_t i = first; i < end && need != NEED_NONE; i++) {
-    if (mr_op_is_host_capable(graph, accesses[i].op)) {
-      need = accesses[i].reads ? NEED_DEVICE_OPS : NEED_NONE;
+  for (uint32_t i = 0; i < count; i++) {
+    struct mr_access access = accesses[i];
+    if (mr_op_is_host_capable(graph, access.op)) {
+      replaced = replaced || !access.reads;
+    } else {
+      access.reads = access.reads && !replaced;
+      replaced = false;
+      kept[kept_count++] = access;
     }
   }
-  return need;
+  return kept_count;
 }
 
 mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
@@ -481,26 +486,27 @@ mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
   if (status != MR_OK) {
     return status;
   }
-  enum need *needs = mr_allocate(graph->tensor_count, sizeof *needs);
+  bool *needs = mr_allocate(graph->tensor_count, sizeof *needs);
   if (needs == NULL) {
     mr_liveness_fini(&liveness);
     return MR_NO_MEMORY;
   }
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    needs[t] = mr_host_may_run(problem) ? need_of(problem, &liveness, t) : NEED_ALL;
+    needs[t] = needs_device(problem, &liveness, t);
   }
-  uint32_t next = 0;
-  uint32_t kept = 0;
+  uint32_t begin = 0;
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
-    for (; next < liveness.first[t + 1]; next++) {
-      struct mr_access access = liveness.accesses[next];
-      bool needed = needs[t] == NEED_ALL ||
-                    (needs[t] == NEED_DEVICE_OPS && !mr_op_is_host_capable(graph, access.op));
-      if (needed) {
-        liveness.accesses[kept++] = access;
-      }
+    uint32_t count = liveness.first[t + 1] - begin;
+    const struct mr_access *accesses = &liveness.accesses[begin];
+    struct mr_access *kept = &liveness.accesses[liveness.first[t]];
+    bool round = mr_tensor_goes_round(&graph->tensors[t]);
+    begin += count;
+    if (needs[t]) {
+      memmove(kept, accesses, count * sizeof *kept);
+    } else {
+      count = keep_device_ops(graph, accesses, count, round, kept);
     }
-    liveness.first[t + 1] = kept;
+    liveness.first[t + 1] = liveness.first[t] + count;
   }
   free(needs);
   *liveness_out = liveness;

@@ -68,6 +68,18 @@ static mr_op_id add_users(struct mr_hosted *hosted, const uint32_t *index,
   return any ? MR_NO_OP : earliest;
 }
 
+/* What lasts, which such ops alone write, anew, and ops of the device read. */
+static void add_anew(struct mr_hosted *hosted, const uint32_t *index, const struct mr_graph *graph,
+                     const struct mr_liveness *liveness, mr_tensor_id t) {
+  (void)add_users(hosted, index, graph, liveness, t, true);
+  uint32_t first = hosted->first_user[t];
+  uint32_t count = hosted->first_user[t + 1] - first;
+  hosted->rests_after[t] = MR_NO_OP;
+  for (uint32_t i = first; i < first + count; i++) {
+    hosted->ops[hosted->users[i]].anew_bytes += (double)graph->tensors[t].bytes / count;
+  }
+}
+
 static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
                        const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                        mr_tensor_id t) {
@@ -79,8 +91,11 @@ static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
     return;
   }
   bool lasts = mr_tensor_goes_round(tensor);
+  bool alone = uses.writers > 0 && uses.device_write == MR_NO_OP;
   bool made = !lasts && uses.hosted_read && uses.hosted_last && uses.device_write != MR_NO_OP;
-  if (lasts && uses.writers > 0 && uses.writers_read && uses.device_write == MR_NO_OP) {
+  if (alone && (lasts || tensor->made_anew) && !uses.writers_read && uses.device_last != MR_NO_OP) {
+    add_anew(hosted, index, graph, liveness, t);
+  } else if (alone && lasts && uses.writers_read) {
     (void)add_users(hosted, index, graph, liveness, t, true);
     mr_op_id op = hosted->ops[hosted->users[hosted->first_user[t]]].op;
     hosted->rests_after[t] = uses.device_last == MR_NO_OP ? op : MR_NO_OP;

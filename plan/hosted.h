@@ -8,7 +8,10 @@
  *   ops made for it is kept or goes out and comes back, and the device spends the op's time;
  * - on the host, what device ops read comes in once after the op, what they made for it goes out,
  *   what they never use takes no room, the host spends the op's time, and the device that of
- * handing it over.
+ *   handing it over.
+ *
+ * What it writes anew, without reading it, is nowhere before: there it is kept from the op to the
+ * last of the device's that read it, or goes out and comes back between these; here it comes in.
  *
  * An op that writes small tensors, or that the host cannot be handed for another reason, runs on
  * the device.
@@ -40,6 +43,7 @@ struct mr_hosted_op {
   double handover_seconds; /* that the device takes for that at least */
   bool awaited;            /* by device ops, which read what it writes */
   double made_bytes;       /* by device ops in the step, for it and its like, that do not rest */
+  double anew_bytes;       /* that it writes anew, and ops of the device read */
 };
 
 struct mr_hosted {
@@ -49,7 +53,7 @@ struct mr_hosted {
    * nothing is known. */
   mr_op_id quiet_from, barrier;
   /* users[first_user[t] .. first_user[t + 1]): the numbers of the ops that each have a slice of
-   * tensor t: those that alone write what lasts, or that it is made for; none of others. */
+   * tensor t: those that alone write it, or that it is made for; none of others. */
   uint32_t *users;
   uint32_t *first_user;
   bool *made;             /* for each tensor: it is made for them */

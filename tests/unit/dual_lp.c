@@ -274,6 +274,8 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
   int32_t there = add_row(lp, 0);
   int32_t handed = add_row(lp, 0);
   int32_t made = add_row(lp, 0);
+  int32_t anew = add_row(lp, 0);
+  double anew_bytes = model->sites[site].anew_bytes;
   for (uint32_t v = 0; v < model->version_count; v++) {
     if (model->versions[v].site == site + 1) {
       whole[v] = add_row(lp, -1);
@@ -284,6 +286,7 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
   add_anywhere(lp, &(struct dual_toll){.host = 1}, true, there);
   add_anywhere(lp, &(struct dual_toll){.handed = 1}, true, handed);
   add_anywhere(lp, &(struct dual_toll){.out = model->sites[site].made_bytes}, false, made);
+  add_anywhere(lp, &(struct dual_toll){.in = anew_bytes, .after_host = anew_bytes}, true, anew);
   if (model->sites[site].stays) {
     free(whole);
     return;
@@ -292,6 +295,7 @@ static void add_site(struct lp *lp, uint32_t site, int32_t *left, int32_t *hoste
   add_entry(lp, there, -1);
   add_entry(lp, handed, -1);
   add_entry(lp, made, -1);
+  add_entry(lp, anew, -1);
   for (uint32_t v = 0; v < model->version_count; v++) {
     if (model->versions[v].site == site + 1) {
       add_entry(lp, whole[v], -1);

@@ -38,6 +38,7 @@ struct dual_site {
   mr_op_id op;
   bool stays;        /* on the device */
   double made_bytes; /* on the device, for it, but what rests */
+  double anew_bytes; /* that it makes and other ops read */
 };
 
 struct dual_model {

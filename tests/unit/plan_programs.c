@@ -128,6 +128,7 @@ struct mr_graph *plan_random_graph(struct mr_random *random, uint32_t most_ops,
 /* The tensors of one layer of plan_training_graph. */
 struct layer {
   mr_tensor_id weights[16];
+  mr_tensor_id working[16]; /* what ops read: these, or what updates copy to */
   mr_tensor_id gradients[16];
   mr_tensor_id states[32];
   mr_tensor_id bias;
@@ -141,7 +142,8 @@ static void add_update(struct mr_graph *graph, const struct layer *layer, uint32
     mr_tensor_id m = layer->states[2 * i];
     mr_tensor_id v = layer->states[2 * i + 1];
     mr_tensor_id inputs[] = {layer->weights[i], layer->gradients[i], m, v, norm, MR_NO_TENSOR};
-    mr_tensor_id outputs[] = {layer->weights[i], m, v, MR_NO_TENSOR};
+    mr_tensor_id outputs[] = {layer->weights[i], m, v, layer->working[i], MR_NO_TENSOR};
+    outputs[3] = layer->working[i] == layer->weights[i] ? MR_NO_TENSOR : layer->working[i];
     mr_op_id op = plan_add_op(graph, inputs, outputs, 0); /* may move graph->ops */
     graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
   }
@@ -160,7 +162,7 @@ static void add_backward(struct mr_graph *graph, const struct layer *layer, uint
   for (uint32_t i = per_layer; i-- > 0;) {
     mr_tensor_id next = plan_add_tensor(graph, MR_ACTIVATION, activation_bytes);
     mr_tensor_id made = i == 0 ? below : layer->activations[i - 1];
-    mr_tensor_id inputs[] = {*flow, made, layer->weights[i], layer->bias, MR_NO_TENSOR};
+    mr_tensor_id inputs[] = {*flow, made, layer->working[i], layer->bias, MR_NO_TENSOR};
     mr_tensor_id outputs[] = {next, layer->gradients[i], MR_NO_TENSOR};
     (void)plan_add_op(graph, inputs, outputs, activation_bytes / 2);
     if (norm != MR_NO_TENSOR) {
@@ -172,7 +174,7 @@ static void add_backward(struct mr_graph *graph, const struct layer *layer, uint
 }
 
 static struct mr_graph *training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
-                                       uint64_t activation_bytes, bool clips) {
+                                       uint64_t activation_bytes, bool clips, bool copies) {
   struct mr_graph *graph = NULL;
   struct layer *all = mr_allocate(layers, sizeof *all);
   MR_ASSERT(all != NULL && per_layer <= 16 && mr_graph_create(&graph) == MR_OK);
@@ -184,11 +186,12 @@ static struct mr_graph *training_graph(uint32_t layers, uint32_t per_layer, uint
     for (uint32_t i = 0; i < per_layer; i++) {
       uint64_t bytes = weight_bytes * (1 + i % 4);
       layer->weights[i] = plan_add_tensor(graph, MR_PARAMETER, bytes);
+      layer->working[i] = copies ? plan_add_tensor(graph, MR_DERIVED, bytes) : layer->weights[i];
       layer->gradients[i] = plan_add_tensor(graph, MR_GRADIENT, bytes);
       layer->states[2 * i] = plan_add_tensor(graph, MR_STATE, bytes);
       layer->states[2 * i + 1] = plan_add_tensor(graph, MR_STATE, bytes);
       layer->activations[i] = plan_add_tensor(graph, MR_ACTIVATION, activation_bytes);
-      mr_tensor_id inputs[] = {flow, layer->weights[i], layer->bias, MR_NO_TENSOR};
+      mr_tensor_id inputs[] = {flow, layer->working[i], layer->bias, MR_NO_TENSOR};
       mr_tensor_id outputs[] = {layer->activations[i], MR_NO_TENSOR};
       (void)plan_add_op(graph, inputs, outputs, 0);
       flow = layer->activations[i];
@@ -208,12 +211,17 @@ static struct mr_graph *training_graph(uint32_t layers, uint32_t per_layer, uint
 
 struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
                                      uint64_t activation_bytes) {
-  return training_graph(layers, per_layer, weight_bytes, activation_bytes, false);
+  return training_graph(layers, per_layer, weight_bytes, activation_bytes, false, false);
 }
 
 struct mr_graph *plan_clipped_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
                                     uint64_t activation_bytes) {
-  return training_graph(layers, per_layer, weight_bytes, activation_bytes, true);
+  return training_graph(layers, per_layer, weight_bytes, activation_bytes, true, false);
+}
+
+struct mr_graph *plan_copies_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                   uint64_t activation_bytes) {
+  return training_graph(layers, per_layer, weight_bytes, activation_bytes, true, true);
 }
 
 double *plan_op_seconds(const struct mr_graph *graph, double seconds) {

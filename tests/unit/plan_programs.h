@@ -25,6 +25,10 @@ struct mr_graph *plan_training_graph(uint32_t layers, uint32_t per_layer, uint64
 struct mr_graph *plan_clipped_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
                                     uint64_t activation_bytes);
 
+/* The same where other ops read copies of weights, which updates make anew. */
+struct mr_graph *plan_copies_graph(uint32_t layers, uint32_t per_layer, uint64_t weight_bytes,
+                                   uint64_t activation_bytes);
+
 /* A step as the first with 8 parameters a layer: forward ops may run again, updates in the next
  * step, so that there are candidates of every kind. Ops pass one to three times so much memory. */
 struct mr_graph *plan_layers_graph(uint32_t layers, uint64_t memory_bytes);
