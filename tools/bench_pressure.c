@@ -117,21 +117,21 @@ static mr_status plan_least(struct pressure *pressure) {
   return status;
 }
 
-/* The bound of each budget, when a run without budgets has shown what ops take alone, and by the
+/* The bound of a row's budget, when a run without budgets has shown what ops take alone, and by the
  * rates of NVMe that are measured now. */
-static mr_status plan_bounds(struct pressure *pressure) {
+static mr_status plan_bound(struct pressure *pressure, struct pressure_row *row) {
   struct pressure_plan plan;
   struct pressure_path path;
+  if (row->kind != PRESSURE_MEMRUN || row->state == PRESSURE_DOES_NOT_FIT) {
+    return MR_OK;
+  }
   pressure_profile_path(pressure, 0, &path);
   mr_status status = mr_profile_forget_nvme(path.text);
-  for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
-    struct pressure_row *row = &pressure->rows[i];
-    if (row->kind == PRESSURE_MEMRUN && row->state != PRESSURE_DOES_NOT_FIT) {
-      status = plan_kind(pressure, row->kind, row->device_bytes, &plan);
-      if (status == MR_OK) {
-        row->bounds[row->bound_count++] = plan.bound_seconds;
-      }
-    }
+  if (status == MR_OK) {
+    status = plan_kind(pressure, row->kind, row->device_bytes, &plan);
+  }
+  if (status == MR_OK) {
+    row->bounds[row->bound_count++] = plan.bound_seconds;
   }
   return status;
 }
@@ -250,22 +250,31 @@ static mr_status announce_turn(struct pressure *pressure, struct pressure_row *r
   return *signals_stop_word() != 0 ? MR_INTERRUPTED : take_turn(pressure, row, worst);
 }
 
+/* The run without budgets comes first in each round, then the others, every other time from the
+ * back; a row's bound is found right behind its turn, while the drive has the pace that it had. */
+static mr_status run_round(struct pressure *pressure, struct output *output, mr_status *worst) {
+  char when[40];
+  uint32_t count = pressure->row_count;
+  uint32_t round = pressure->rounds++;
+  mr_status status = MR_OK;
+  snprintf(when, sizeof when, "round %u of %u", round + 1, pressure->cli->rounds);
+  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+    struct pressure_row *row = &pressure->rows[round % 2 == 0 || i == 0 ? i : count - i];
+    status = announce_turn(pressure, row, output, when, worst);
+    if (status == MR_OK) {
+      status = plan_bound(pressure, row);
+    }
+  }
+  return status;
+}
+
 static mr_status run_rounds(struct pressure *pressure, struct output *output, mr_status *worst) {
   struct pressure_row *rows = pressure->rows;
-  uint32_t last = pressure->row_count - 1;
   /* Not measured: it teaches the profile with which the others begin. */
   mr_status status = announce_turn(pressure, &rows[0], output, "first run", worst);
   rows[0].turns = 0;
-  for (uint32_t round = 0; round < pressure->cli->rounds && status == MR_OK; round++) {
-    char when[40];
-    snprintf(when, sizeof when, "round %u of %u", round + 1, pressure->cli->rounds);
-    pressure->rounds = round + 1;
-    for (uint32_t i = 0; i <= last && status == MR_OK; i++) {
-      status = announce_turn(pressure, &rows[round % 2 == 0 ? i : last - i], output, when, worst);
-    }
-    if (status == MR_OK) {
-      status = plan_bounds(pressure);
-    }
+  while (pressure->rounds < pressure->cli->rounds && status == MR_OK) {
+    status = run_round(pressure, output, worst);
   }
   if (output->terminal) {
     output_status(output, "");
@@ -319,9 +328,11 @@ static mr_status measure(struct pressure *pressure, const struct pressure_point 
     status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
-  if (pressure->interrupted && pressure->rows != NULL && pressure->rows[0].bound_count == 0) {
-    mr_status planned = plan_bounds(pressure);
-    status = planned == MR_OK ? status : planned;
+  for (uint32_t i = 0; pressure->interrupted && i < pressure->row_count; i++) {
+    if (pressure->rows[i].bound_count == 0) {
+      mr_status planned = plan_bound(pressure, &pressure->rows[i]);
+      status = planned == MR_OK ? status : planned;
+    }
   }
   return status;
 }

@@ -8,13 +8,14 @@
  * anybody can repeat it, only one job is in memory at a time, and one that dies takes nothing with
  * it. Plans too are made by children, `memrun plan --json`: what this process had of a CUDA device,
  * its context and libraries, would be in use there beside a turn's own and count against its
- * budget. So it never opens the device. Each *round* gives every row that fits a turn, forwards and
- * backwards in turns, so that whatever else the machine does falls on all; a row is told by its
- * medians over the rounds.
+ * budget. So it never opens the device. Each *round* gives every row that fits a turn, the first
+ * row ahead, the others forwards and backwards in turns, so that whatever else the machine does
+ * falls on all; a row is told by its medians over the rounds.
  *
  * The first row is the job with all the memory that it wants; the others' speeds are shares of its
  * speed, and what its ops took alone makes the bounds: in each round anew, since a machine changes
- * its pace. All rows must end with the same losses.
+ * its pace, and right behind each row's turn, since a drive changes its own sooner. All rows must
+ * end with the same losses.
  *
  * Files: bench_pressure.c runs the sweep, pressure_budgets.c reads a list of budgets,
  * pressure_rows.c makes rows, their command lines and their figures, pressure_turn.c runs one
@@ -120,7 +121,7 @@ struct pressure_row {
   uint32_t turns;          /* that ended well */
   double others_share;     /* of the processors, the most that others took during a turn */
   double *seconds;         /* of each turn */
-  double *bounds;          /* memrun's own rows: after each round, by what ops took alone in it */
+  double *bounds;          /* memrun's own rows: behind each turn, by what ops took alone before */
   uint32_t bound_count;
   struct pressure_turn last;
   struct pressure_end end; /* where it failed */

@@ -4,7 +4,8 @@
  * than alone, and a bound from such rates would be too high. So the runs without budgets teach one
  * profile, from which bounds come, and each other row has its own, which starts as a copy of that
  * one and is taught by the row's turns: it forecasts as a job does that has run before. A drive may
- * be a third faster or slower some minutes later, so NVMe is measured in each round for its bounds.
+ * be a third faster or slower some minutes later, so NVMe is measured behind each turn for its
+ * bound.
  * All profiles lie in a folder that goes when the sweep is over; the user's is only read.
  */
 #include <errno.h>

@@ -126,14 +126,16 @@ class Sweep(harness.Case):
 class Order(harness.Case):
 
     def test_rounds_go_forwards_and_backwards(self):
-        outcome = harness.run(*job("-v", "--rounds", "3", "--budgets", "60%", *results("order")))
+        budgets = ["--budgets", "60%,50%"]
+        outcome = harness.run(*job("-v", "--rounds", "3", *budgets, *results("order")))
         self.assert_status(outcome, 0)
         turns = [line.split(": ", 2)[1:] for line in outcome.errors() if ": round " in line]
         self.assertEqual([turn[0] for turn in turns],
-                         ["round %d of 3" % number for number in (1, 1, 2, 2, 3, 3)])
+                         ["round %d of 3" % number for number in (1, 1, 1, 2, 2, 2, 3, 3, 3)])
         names = [turn[1].split(" (")[0] for turn in turns]
-        self.assertEqual(names, ["without budgets", "60 %", "60 %", "without budgets",
-                                 "without budgets", "60 %"])
+        self.assertEqual(names, ["without budgets", "60 %", "50 %",
+                                 "without budgets", "50 %", "60 %",
+                                 "without budgets", "60 %", "50 %"])
 
     def test_text(self):
         outcome = harness.run(*job("--budgets", "60%,min", "--ablations", *results("text")))
