@@ -84,6 +84,8 @@ MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
 void mr_profile_save(const char *path, const struct mr_profile *profile);
 /* NVMe is measured again by whoever gets the file next, where there is one. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_forget_nvme(const char *path);
+/* Ops take so many times as long by the file, where there is one. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_slow_ops(const char *path, double times);
 
 struct mr_settings;
 

@@ -277,16 +277,38 @@ void mr_profile_save(const char *path, const struct mr_profile *profile) {
   free(folders);
 }
 
-mr_status mr_profile_forget_nvme(const char *path) {
+/* Changes the file, where there is one. */
+static mr_status change(const char *path, void (*edit)(struct mr_profile *, double), double by) {
   struct mr_profile *profile = mr_allocate(1, sizeof *profile);
   if (profile == NULL) {
     return MR_NO_MEMORY;
   }
   mr_status status = read_profile(path, profile);
-  if (status == MR_OK && profile->path_count > 0) {
-    profile->path_count = 0;
+  if (status == MR_OK) {
+    edit(profile, by);
     mr_profile_save(path, profile);
   }
   free(profile);
   return status == MR_INVALID ? MR_OK : status;
+}
+
+static void forget_nvme(struct mr_profile *profile, double unused) {
+  (void)unused;
+  profile->path_count = 0;
+}
+
+static void slow_ops(struct mr_profile *profile, double times) {
+  for (uint32_t i = 0; i < profile->rate_count; i++) {
+    profile->rates[i].seconds_per_unit *= times;
+  }
+  profile->flops_per_second /= times;
+  profile->bytes_per_second /= times;
+}
+
+mr_status mr_profile_forget_nvme(const char *path) {
+  return change(path, forget_nvme, 0);
+}
+
+mr_status mr_profile_slow_ops(const char *path, double times) {
+  return change(path, slow_ops, times);
 }

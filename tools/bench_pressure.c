@@ -73,13 +73,14 @@ static mr_status status_of(const struct pressure_end *end) {
   return MR_IO;
 }
 
-/* Plans a kind under a device budget, by the rates of ops alone. */
+/* Plans a kind under a device budget, by the rates of the profile with the number. */
 static mr_status plan_kind(const struct pressure *pressure, enum pressure_kind kind,
-                           uint64_t device_bytes, struct pressure_plan *plan_out) {
+                           uint64_t device_bytes, uint32_t profile,
+                           struct pressure_plan *plan_out) {
   struct pressure_path path;
   struct pressure_words words;
   struct pressure_end end;
-  pressure_profile_path(pressure, 0, &path);
+  pressure_profile_path(pressure, profile, &path);
   mr_status status = pressure_words_plan(&words, pressure, kind, device_bytes, path.text);
   if (status != MR_OK) {
     return status;
@@ -108,7 +109,7 @@ static mr_status plan_least(struct pressure *pressure) {
   struct pressure_plan plan;
   mr_status status = MR_OK;
   for (uint32_t kind = 0; kind < pressure->kind_count && status == MR_OK; kind++) {
-    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, &plan);
+    status = plan_kind(pressure, (enum pressure_kind)kind, PRESSURE_LEAST_BYTES, 0, &plan);
     if (status == MR_OK) {
       pressure->footprint_bytes = plan.footprint_bytes;
       pressure->smallest_bytes[kind] = smallest_of(&plan);
@@ -117,18 +118,47 @@ static mr_status plan_least(struct pressure *pressure) {
   return status;
 }
 
-/* The bound of a row's budget, when a run without budgets has shown what ops take alone, and by the
- * rates of NVMe that are measured now. */
+/* How many times as long as the profile says ops took in the round's run without budgets, which
+ * waits for nothing else; 1 where it moved something, or failed. */
+static mr_status find_pace(const struct pressure *pressure, double *times_out) {
+  const struct pressure_row *row = &pressure->rows[0];
+  struct pressure_plan plan = {0};
+  bool waits = row->turns < pressure->rounds;
+  for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
+    waits = waits || row->last.moved_bytes[link] > 0;
+  }
+  *times_out = 1;
+  if (waits) {
+    return MR_OK;
+  }
+  mr_status status = plan_kind(pressure, row->kind, row->device_bytes, pressure->row_count, &plan);
+  if (status == MR_OK && plan.predicted_seconds > 0) {
+    *times_out = row->seconds[row->turns - 1] / plan.predicted_seconds;
+  }
+  return status;
+}
+
+/* Begins the profile that bounds of the round are by. */
+static mr_status begin_bounds(const struct pressure *pressure) {
+  double times = 1;
+  mr_status status = pressure_profile_pace(pressure, times);
+  if (status == MR_OK) {
+    status = find_pace(pressure, &times);
+  }
+  return status == MR_OK ? pressure_profile_pace(pressure, times) : status;
+}
+
+/* The bound of a row's budget, by the rates of NVMe that are measured now. */
 static mr_status plan_bound(struct pressure *pressure, struct pressure_row *row) {
   struct pressure_plan plan;
   struct pressure_path path;
   if (row->kind != PRESSURE_MEMRUN || row->state == PRESSURE_DOES_NOT_FIT) {
     return MR_OK;
   }
-  pressure_profile_path(pressure, 0, &path);
+  pressure_profile_path(pressure, pressure->row_count, &path);
   mr_status status = mr_profile_forget_nvme(path.text);
   if (status == MR_OK) {
-    status = plan_kind(pressure, row->kind, row->device_bytes, &plan);
+    status = plan_kind(pressure, row->kind, row->device_bytes, pressure->row_count, &plan);
   }
   if (status == MR_OK) {
     row->bounds[row->bound_count++] = plan.bound_seconds;
@@ -261,6 +291,9 @@ static mr_status run_round(struct pressure *pressure, struct output *output, mr_
   for (uint32_t i = 0; i < count && status == MR_OK; i++) {
     struct pressure_row *row = &pressure->rows[round % 2 == 0 || i == 0 ? i : count - i];
     status = announce_turn(pressure, row, output, when, worst);
+    if (status == MR_OK && i == 0) {
+      status = begin_bounds(pressure);
+    }
     if (status == MR_OK) {
       status = plan_bound(pressure, row);
     }
@@ -328,6 +361,10 @@ static mr_status measure(struct pressure *pressure, const struct pressure_point 
     status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
+  if (pressure->interrupted && pressure->row_count > 0 && pressure->rows[0].bound_count == 0) {
+    mr_status begun = begin_bounds(pressure);
+    status = begun == MR_OK ? status : begun;
+  }
   for (uint32_t i = 0; pressure->interrupted && i < pressure->row_count; i++) {
     if (pressure->rows[i].bound_count == 0) {
       mr_status planned = plan_bound(pressure, &pressure->rows[i]);

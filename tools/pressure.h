@@ -95,6 +95,7 @@ struct pressure_plan {
   uint64_t footprint_bytes;
   uint64_t smallest_bytes; /* the smallest device budget that would do */
   uint64_t outside_bytes;  /* of it, what the context, libraries and others have on the device */
+  double predicted_seconds;
   double bound_seconds;
 };
 
@@ -168,11 +169,15 @@ MR_CHECK_RESULT mr_status pressure_options_check(const struct cli *cli);
 /* The folder of profiles, with a copy of the one that the command line names; MR_IO. */
 MR_CHECK_RESULT mr_status pressure_profiles_init(struct pressure *pressure);
 void pressure_profiles_fini(struct pressure *pressure);
-/* The profile of a row, by its number; the first is taught by ops that run alone. */
+/* The profile of a row, by its number; the first is taught by ops that run alone, and the one
+ * behind the last row's is what bounds are by. */
 void pressure_profile_path(const struct pressure *pressure, uint32_t row,
                            struct pressure_path *path_out);
 /* Copies a file where it is there; MR_IO. */
 MR_CHECK_RESULT mr_status pressure_profile_copy(const char *from, const char *to);
+/* Makes the profile that bounds are by of the first one: ops take so many times as long. MR_IO,
+ * MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status pressure_profile_pace(const struct pressure *pressure, double times);
 
 /* What a kind may use under a device budget; MR_BUDGET_AUTO: whatever the job wants. */
 struct mr_options pressure_run_options(const struct pressure *pressure, enum pressure_kind kind,

@@ -2,8 +2,10 @@
 /*
  * The profiles of a sweep. A run teaches its profile how fast ops are; beside moves they are slower
  * than alone, and a bound from such rates would be too high. So the runs without budgets teach one
- * profile, from which bounds come, and each other row has its own, which starts as a copy of that
- * one and is taught by the row's turns: it forecasts as a job does that has run before. A drive may
+ * profile, and bounds come from a copy of it, the last, by which ops have the pace that they had in
+ * the round: what is taught is a mean over rounds, and a machine gets a tenth slower or faster
+ * meanwhile. Each other row has its own, which starts as a copy of the first too and is taught by
+ * the row's turns: it forecasts as a job does that has run before. A drive may
  * be a third faster or slower some minutes later, so NVMe is measured behind each turn for its
  * bound.
  * All profiles lie in a folder that goes when the sweep is over; the user's is only read.
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "runtime/profile.h"
 #include "tools/pressure.h"
 
 #define COPY_BYTES 4096u
@@ -53,6 +56,15 @@ mr_status pressure_profile_copy(const char *from, const char *to) {
   return status;
 }
 
+mr_status pressure_profile_pace(const struct pressure *pressure, double times) {
+  struct pressure_path alone;
+  struct pressure_path bounds;
+  pressure_profile_path(pressure, 0, &alone);
+  pressure_profile_path(pressure, pressure->row_count, &bounds);
+  mr_status status = pressure_profile_copy(alone.text, bounds.text);
+  return status == MR_OK ? mr_profile_slow_ops(bounds.text, times) : status;
+}
+
 mr_status pressure_profiles_init(struct pressure *pressure) {
   char *folder = pressure->profiles;
   size_t size = sizeof pressure->profiles;
@@ -73,7 +85,7 @@ void pressure_profiles_fini(struct pressure *pressure) {
   if (pressure->profiles[0] == '\0') {
     return;
   }
-  for (uint32_t i = 0; i == 0 || i < pressure->row_count; i++) {
+  for (uint32_t i = 0; i <= pressure->row_count; i++) {
     pressure_profile_path(pressure, i, &path);
     (void)unlink(path.text); /* that of a row that never ran is not there */
   }

@@ -181,6 +181,7 @@ static void read_plan(struct reader *reader, const json_t *plan) {
       .footprint_bytes = bytes_at(plan, "footprint_bytes"),
       .smallest_bytes = bytes_at(plan, "smallest_device_bytes"),
       .outside_bytes = bytes_at(plan, "outside_bytes"),
+      .predicted_seconds = seconds_at(plan, "predicted_seconds"),
       .bound_seconds = seconds_at(plan, "bound_seconds"),
   };
 }
