@@ -15,7 +15,8 @@
  * its step and the width of its choices are, as parts of the price of a byte. More windows than
  * eight guide no better. For a bound one does beside the windows of plan/windows.c, unless ops lose
  * time to what NVMe moves, or NVMe is beside a device that is apart: those know how long a window
- * waits for a drive or how much its ops lose, but not both at once, nor what recompute must pay. */
+ * waits for a drive or how much its ops lose, but not both at once, nor what recompute must pay;
+ * nor what a host apart runs. */
 #define ROUNDS        300u
 #define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
 #define LONG_ROUNDS   150u
@@ -24,18 +25,20 @@
 /* Windows at first, and the rounds before which those beside a change are halved (halve_windows):
  * the first, and how many lie between. 21 jobs on a processor beside NVMe have bounds 0.8 % higher
  * on average, up to 2.1 %, than with 16 windows throughout, where 64 give 0.6 %; 45 beside a GPU
- * 0.4 %, up to 7.5 %, than with one. */
-#define WINDOWS     14u
-#define HALVINGS    6u
-#define FIRST_HALF  30u
-#define NEXT_HALF   20u
-#define FIRST_STEP  0.1 /* of what a byte costs; less for more ops, which share the price */
-#define STEP_OPS    1000u
-#define LAST_STEP   0.004
-#define FIRST_WIDTH 1.0
-#define LAST_WIDTH  0.01
-#define FIRST_SHIFT 0.2 /* of a weight, as a part of it */
-#define LAST_SHIFT  0.01
+ * 0.4 %, up to 7.5 %, than with one. Where a host apart may run ops there are fewer, which stay:
+ * with more, prices are not found in so many rounds. */
+#define WINDOWS        14u
+#define HOSTED_WINDOWS 6u
+#define HALVINGS       6u
+#define FIRST_HALF     30u
+#define NEXT_HALF      20u
+#define FIRST_STEP     0.1 /* of what a byte costs; less for more ops, which share the price */
+#define STEP_OPS       1000u
+#define LAST_STEP      0.004
+#define FIRST_WIDTH    1.0
+#define LAST_WIDTH     0.01
+#define FIRST_SHIFT    0.2 /* of a weight, as a part of it */
+#define LAST_SHIFT     0.01
 /* Of the running means of the slope and of its square (D. Kingma and J. Ba, Adam, 2015). */
 #define SLOPE_DECAY  0.9
 #define SQUARE_DECAY 0.95
@@ -53,16 +56,35 @@ struct ascent {
   struct slope weight_slopes[MR_DUAL_WINDOWS][MR_DUAL_TOLLS];
 };
 
-/* Adds where so many windows begin that share the ops [begin, end) and their seconds, each window
- * as much of the two together; fewer where an op has the shares of several. */
+/* What the ops [begin, end) are of the step that `all` is: the mean of their parts of its ops,
+ * those of the device, and of their seconds. */
+struct extent {
+  uint32_t ops;
+  double seconds;
+};
+
+static struct extent extent_of(const struct mr_plan_problem *problem, uint32_t begin,
+                               uint32_t end) {
+  struct extent extent = {0};
+  for (uint32_t k = begin; k < end; k++) {
+    double seconds = mr_host_least_seconds(problem, k);
+    extent.ops += seconds > 0;
+    extent.seconds += seconds;
+  }
+  return extent;
+}
+
+static double part_of(const struct extent *extent, const struct extent *all) {
+  return all->ops > 0 ? ((double)extent->ops / all->ops + extent->seconds / all->seconds) / 2 : 0;
+}
+
+/* Adds where so many windows begin that share the ops [begin, end) evenly; fewer where an op has
+ * the shares of several. */
 static void add_cuts(struct mr_dual_cuts *cuts, const struct mr_plan_problem *problem,
                      uint32_t begin, uint32_t end, uint32_t count) {
-  double seconds = 0;
+  const struct extent all = extent_of(problem, begin, end);
   double passed = 0;
   uint32_t next = 0;
-  for (uint32_t k = begin; k < end; k++) {
-    seconds += mr_host_least_seconds(problem, k);
-  }
   for (uint32_t k = begin; k < end && next < count; k++) {
     uint32_t before = next;
     while (next < count && passed >= (double)next / count - ROUNDING) {
@@ -71,8 +93,24 @@ static void add_cuts(struct mr_dual_cuts *cuts, const struct mr_plan_problem *pr
     if (next > before) {
       cuts->ops[cuts->count++] = k;
     }
-    double op = 1.0 / (end - begin);
-    passed += (op + (seconds > 0 ? mr_host_least_seconds(problem, k) / seconds : op)) / 2;
+    const struct extent op = extent_of(problem, k, k + 1);
+    passed += part_of(&op, &all);
+  }
+}
+
+/* About so many windows of the step, each of which is quiet or is not. The barrier has one for
+ * itself: what is wanted after it may come back beside it, not before. */
+static void cut_step(struct mr_dual_cuts *cuts, const struct mr_plan_problem *problem,
+                     const struct mr_hosted *hosted, uint32_t count) {
+  uint32_t n = problem->program->op_count;
+  bool known = hosted->quiet_from < hosted->barrier;
+  const uint32_t ends[] = {0, known ? hosted->quiet_from : 0, known ? hosted->barrier : 0,
+                           known ? hosted->barrier + 1 : 0, n};
+  const struct extent all = extent_of(problem, 0, n);
+  for (uint32_t i = 0; i + 1 < MR_COUNT_OF(ends); i++) {
+    const struct extent part = extent_of(problem, ends[i], ends[i + 1]);
+    double share = round(count * part_of(&part, &all));
+    add_cuts(cuts, problem, ends[i], ends[i + 1], (uint32_t)mr_max_double(share, 1));
   }
 }
 
@@ -138,9 +176,10 @@ static void shift_weights_of(struct ascent *a, uint32_t w, const struct slope *b
 
 /* The resource that binds a window most. */
 static uint32_t binding(const struct ascent *a, uint32_t w) {
+  const double *weights = a->weights[a->model.same[w]];
   uint32_t most = 0;
   for (uint32_t i = 1; i < a->model.toll_count; i++) {
-    most = a->weights[w][i] > a->weights[w][most] ? i : most;
+    most = weights[i] > weights[most] ? i : most;
   }
   return most;
 }
@@ -167,7 +206,7 @@ static mr_status halve_windows(struct ascent *a, const struct mr_plan_problem *p
     uint32_t before = cuts.count;
     add_cuts(&cuts, problem, t->window_start[w], t->window_start[w + 1], parts);
     for (uint32_t i = before; i < cuts.count; i++) {
-      parent[i] = w;
+      parent[i] = t->same[w];
     }
   }
   for (uint32_t w = cuts.count; w-- > 0;) {
@@ -254,9 +293,9 @@ static mr_status ascent_init(struct ascent *a, const struct mr_plan_problem *pro
   struct mr_dual *t = &a->model;
   *a = (struct ascent){0};
   struct mr_dual_cuts cuts = {.count = 0};
-  add_cuts(&cuts, problem, 0, problem->program->op_count, windows);
   mr_status status = mr_dual_init(t, problem, liveness, budget_bytes);
   if (status == MR_OK) {
+    cut_step(&cuts, problem, &t->hosted, windows);
     status = mr_dual_cut(t, problem, &cuts);
   }
   if (status != MR_OK) {
@@ -276,22 +315,27 @@ static void ascent_fini(struct ascent *a) {
   free(a->slopes);
 }
 
-/* Whether a bound wants more windows than one, and has the time for them. */
-static bool wants_windows(const struct mr_plan_problem *problem,
-                          const uint64_t budget_bytes[MR_TIER_COUNT]) {
-  return budget_bytes[MR_TIER_NVME] > 0 && problem->program->op_count <= MR_LONG_OPS &&
-         (problem->host_apart || mr_plan_loss_beside_nvme(problem) > 0);
+/* How many windows a bound begins with: one where more tell nothing, or would take too long. */
+static uint32_t first_windows(const struct mr_plan_problem *problem,
+                              const uint64_t budget_bytes[MR_TIER_COUNT]) {
+  bool drives = budget_bytes[MR_TIER_NVME] > 0;
+  bool hosted = problem->host_apart && mr_host_may_run(problem);
+  bool loses = drives && (problem->host_apart || mr_plan_loss_beside_nvme(problem) > 0);
+  if (problem->program->op_count > MR_LONG_OPS) {
+    return 1;
+  }
+  return hosted ? HOSTED_WINDOWS : loses ? WINDOWS : 1;
 }
 
 mr_status mr_dual_seconds(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
                           const uint64_t budget_bytes[MR_TIER_COUNT], double *seconds_out) {
   struct ascent a;
-  bool halves = wants_windows(problem, budget_bytes);
-  mr_status status = ascent_init(&a, problem, liveness, budget_bytes, halves ? WINDOWS : 1);
+  uint32_t windows = first_windows(problem, budget_bytes);
+  mr_status status = ascent_init(&a, problem, liveness, budget_bytes, windows);
   if (status == MR_OK) {
     struct climb climb = {.rounds = a.model.op_count > LONG_OPS ? LONG_ROUNDS : ROUNDS,
                           .enough = mr_bound_enough(problem),
-                          .halves = halves && a.model.hosted.count == 0};
+                          .halves = windows > 1 && a.model.hosted.count == 0};
     for (uint32_t w = 0; w < a.model.window_count; w++) {
       climb.seconds += a.model.ops_seconds[w];
     }

@@ -233,7 +233,7 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
 struct choice {
   uint32_t from, to; /* windows, unrolled */
   double least;
-  double costs[2 * MR_HOSTED_WINDOWS];
+  double costs[2 * MR_DUAL_WINDOWS];
 };
 
 static void set_cost(struct choice *choice, uint32_t window, double cost) {

@@ -3,6 +3,7 @@
 #include "plan/dual_model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "plan/draft.h"
@@ -48,39 +49,17 @@ static mr_status allocate(struct mr_dual *t) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* A window begins with this op, unless one does already or the op is the end. */
-static void begin_window(struct mr_dual *t, uint32_t op, bool quiet) {
-  if (op == t->op_count) {
-    return;
-  }
-  t->window_count += t->window_count == 0 || t->window_start[t->window_count - 1] < op;
-  t->window_start[t->window_count - 1] = op;
-  t->quiet[t->window_count - 1] = quiet;
-}
-
-/* Hosted ops are in no window, since they may run anywhere in the step but in quiet ones: the
- * others are one, round the end of the step. The barrier is in one of its own: what is wanted after
- * it may come back beside it, not before. */
-static void begin_hosted_windows(struct mr_dual *t) {
-  const struct mr_hosted *hosted = &t->hosted;
-  begin_window(t, 0, false);
-  if (hosted->quiet_from < hosted->barrier) {
-    begin_window(t, hosted->quiet_from, true);
-    begin_window(t, hosted->barrier, true);
-    begin_window(t, hosted->barrier + 1, false);
-  }
-}
-
+/* Hosted ops may run in any window but quiet ones. So those are taken together: they are as long as
+ * what the step has to do in them all. */
 static void begin_windows(struct mr_dual *t, const struct mr_dual_cuts *cuts) {
-  t->window_count = 0;
-  if (t->hosted.count > 0) {
-    begin_hosted_windows(t);
-    MR_ASSERT(t->window_count <= MR_HOSTED_WINDOWS);
-    return;
-  }
   MR_ASSERT(cuts->count > 0 && cuts->count <= MR_DUAL_WINDOWS && cuts->ops[0] == 0);
+  t->window_count = cuts->count;
+  uint32_t open = MR_DUAL_WINDOWS;
   for (uint32_t i = 0; i < cuts->count; i++) {
-    begin_window(t, cuts->ops[i], false);
+    t->window_start[i] = cuts->ops[i];
+    t->quiet[i] = mr_hosted_is_quiet(&t->hosted, cuts->ops[i]);
+    open = !t->quiet[i] && i < open ? i : open;
+    t->same[i] = t->hosted.count > 0 && !t->quiet[i] ? open : i;
   }
 }
 
@@ -90,14 +69,7 @@ static void place_windows(struct mr_dual *t, const struct mr_plan_problem *probl
   for (uint32_t i = 0; i <= t->window_count; i++) {
     t->window_start[t->window_count + i] = n + (i < t->window_count ? t->window_start[i] : n);
   }
-  uint32_t open = 0;
-  while (open + 1 < t->window_count && t->quiet[open]) {
-    open++;
-  }
-  for (uint32_t i = 0; i < t->window_count; i++) {
-    t->same[i] = t->hosted.count > 0 && !t->quiet[i] ? open : i;
-    t->ops_seconds[i] = 0;
-  }
+  memset(t->ops_seconds, 0, sizeof t->ops_seconds);
   for (uint32_t k = 0; k < n; k++) {
     w += k == t->window_start[w + 1];
     t->window_of[k] = w;

@@ -12,9 +12,7 @@
 
 /* The most windows of a step. */
 #define MR_DUAL_WINDOWS 64u
-/* And where a host apart may run ops. */
-#define MR_HOSTED_WINDOWS 4u
-#define MR_DUAL_TOLLS     (MR_DRIVE_FACES + 7)
+#define MR_DUAL_TOLLS   (MR_DRIVE_FACES + 7)
 
 /* What a resource takes: seconds for a byte in, a byte out, a second of ops on the device and on a
  * host apart, beside that for a byte in or out because an op runs there. Or how much there is of
@@ -56,8 +54,7 @@ struct mr_dual {
   uint32_t window_count;
   uint32_t window_start[2 * MR_DUAL_WINDOWS + 1]; /* ops, over two steps */
   bool quiet[MR_DUAL_WINDOWS];                    /* no awaited op runs there: plan/hosted.h */
-  uint32_t same[MR_DUAL_WINDOWS]; /* the window whose other part it is, round the end of the step;
-                                     itself */
+  uint32_t same[MR_DUAL_WINDOWS]; /* the first of the windows that are taken together; itself */
   uint32_t *window_of;            /* of each op */
   struct mr_spans spans;
   uint32_t resting_from; /* spans from here on are not between accesses on the device */
@@ -96,8 +93,8 @@ struct mr_dual_cuts {
   uint32_t count;
 };
 
-/* Cuts the step into windows; where there are hosted ops, it is cut where a host begins to run them
- * and where it must have, whatever is given. May be called again. MR_NO_MEMORY. */
+/* Cuts the step into windows, each of which is quiet or is not. May be called again. MR_NO_MEMORY.
+ */
 MR_CHECK_RESULT mr_status mr_dual_cut(struct mr_dual *t, const struct mr_plan_problem *problem,
                                       const struct mr_dual_cuts *cuts);
 

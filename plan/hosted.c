@@ -258,3 +258,7 @@ void mr_hosted_fini(struct mr_hosted *hosted) {
   free(hosted->rests_before);
   *hosted = (struct mr_hosted){0};
 }
+
+bool mr_hosted_is_quiet(const struct mr_hosted *hosted, mr_op_id op) {
+  return hosted->quiet_from < hosted->barrier && op >= hosted->quiet_from && op <= hosted->barrier;
+}

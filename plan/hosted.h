@@ -68,4 +68,7 @@ MR_CHECK_RESULT mr_status mr_hosted_find(struct mr_hosted *hosted,
                                          const struct mr_plan_problem *problem);
 void mr_hosted_fini(struct mr_hosted *hosted);
 
+/* Whether no awaited op runs while the device is at this one. */
+bool mr_hosted_is_quiet(const struct mr_hosted *hosted, mr_op_id op);
+
 #endif

@@ -15,8 +15,8 @@
 
 static bool is_quiet(const struct dual_model *model, uint32_t window) {
   MR_ASSERT(model->window_count > 0);
-  uint32_t w = window % model->window_count;
-  return w == 1 || w == 2;
+  uint32_t op = model->window_start[window % model->window_count];
+  return model->apart && model->quiet_from <= op && op <= model->barrier;
 }
 
 uint32_t dual_window_of(const struct dual_model *model, uint32_t op) {
@@ -68,14 +68,8 @@ static void end_column(struct lp *lp, double upper, double cost) {
   program->column_start[program->column_count] = program->entry_count;
 }
 
-/* How many windows have a length of their own: beside a host the last is a part of the first. */
-static uint32_t lengths(const struct dual_model *model) {
-  return model->window_count - (model->apart ? 1 : 0);
-}
-
 static int32_t toll_row(const struct lp *lp, uint32_t toll, uint32_t window) {
   uint32_t w = window % lp->model->window_count;
-  w = w == lengths(lp->model) ? 0 : w;
   return (int32_t)(lp->model->op_count + w * DUAL_TOLLS + toll);
 }
 
@@ -200,13 +194,14 @@ static void add_version(struct lp *lp, uint32_t v, int32_t *left) {
   }
 }
 
-/* What rests for an update comes back in any window, but beside the third no sooner than in it. */
+/* What rests for an update comes back in any window; where that is quiet and before the barrier, it
+ * takes room beside it. */
 static void add_rest_returns(struct lp *lp, const struct dual_gap *gap, int32_t row) {
   const struct dual_model *model = lp->model;
   for (uint32_t w = 0; w < model->window_count; w++) {
     add_room(lp, gap->bytes, gap->after + 1, gap->before);
-    if (w == 1) {
-      add_room(lp, -gap->bytes, model->window_start[2], model->window_start[2] + 1);
+    if (is_quiet(model, w) && model->window_start[w + 1] <= model->barrier) {
+      add_room(lp, -gap->bytes, model->barrier, model->barrier + 1);
     }
     add_use(lp, w, &(struct dual_toll){.in = gap->bytes});
     add_entry(lp, row, -1);
@@ -328,7 +323,7 @@ static void fill_lp(struct lp *lp) {
   for (uint32_t site = 0; site < model->site_count; site++) {
     add_site(lp, site, left, hosted);
   }
-  for (uint32_t w = 0; w < lengths(model); w++) {
+  for (uint32_t w = 0; w < model->window_count; w++) {
     for (uint32_t j = 0; j < DUAL_TOLLS; j++) {
       add_entry(lp, toll_row(lp, j, w), 1);
     }

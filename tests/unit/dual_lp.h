@@ -10,9 +10,6 @@
 #include "graph/graph.h"
 
 #define DUAL_TOLLS 6u
-/* At most, of equal numbers of ops. Of a step where a host runs updates there are four: it does in
- * the first and the last, which are one. The third is the op that makes the first that an update
- * waits for, the second what comes before it from the last first use of a weight. */
 #define DUAL_WINDOWS 64u
 
 /* A time between two accesses of a tensor, in ops from the version's first step on, and the write
@@ -49,6 +46,9 @@ struct dual_model {
   uint32_t op_count;
   uint32_t window_count;
   uint32_t window_start[2 * DUAL_WINDOWS + 1]; /* ops, over two steps */
+  /* Of a step where a host runs updates: it runs none from the last first use of a weight up to the
+   * op that makes the first that an update waits for, each of which begins a window. */
+  uint32_t quiet_from, barrier;
   double *need_bytes;                          /* of each op, with every gap kept */
   struct dual_gap *gaps;
   uint32_t gap_count;
