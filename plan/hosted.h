@@ -10,8 +10,8 @@
  *   what they never use takes no room, the host spends the op's time, and the device that of
  *   handing it over.
  *
- * What it writes anew, without reading it, is nowhere before: there it is kept from the op to the
- * last of the device's that read it, or goes out and comes back between these; here it comes in.
+ * What it writes anew, without reading it, is nowhere before: where it runs on the device that is
+ * kept up to the last op that reads it, or goes out and comes back; where on the host, it comes in.
  *
  * An op that writes small tensors, or that the host cannot be handed for another reason, runs on
  * the device.

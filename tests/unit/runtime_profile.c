@@ -78,6 +78,27 @@ static void nvme_is_forgotten(void **state) {
   assert_int_equal(unlink(path), 0);
 }
 
+/* Ops that are in the file, and those by rates for all kinds; links stay. */
+static void ops_are_slowed(void **state) {
+  (void)state;
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/memrun-slow-%d.json", (int)getpid());
+  assert_int_equal(mr_profile_slow_ops(path, 2), MR_OK);
+  assert_int_equal(access(path, F_OK), -1);
+  fill_example();
+  mr_profile_save(path, &example);
+  assert_int_equal(mr_profile_slow_ops(path, 2), MR_OK);
+  assert_int_equal(mr_profile_load(path, example.machine, &other), MR_OK);
+  assert_true(example.rate_count > 0);
+  for (uint32_t i = 0; i < example.rate_count; i++) {
+    assert_true(other.rates[i].seconds_per_unit == 2 * example.rates[i].seconds_per_unit);
+  }
+  assert_true(other.flops_per_second == example.flops_per_second / 2);
+  assert_true(other.bytes_per_second == example.bytes_per_second / 2);
+  assert_memory_equal(other.paths, example.paths, sizeof example.paths);
+  assert_int_equal(unlink(path), 0);
+}
+
 static void bad_texts_are_refused(void **state) {
   (void)state;
   static const char negative_rate[] =
@@ -321,6 +342,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_profile_survives_its_file),
       cmocka_unit_test(nvme_is_forgotten),
+      cmocka_unit_test(ops_are_slowed),
       cmocka_unit_test(bad_texts_are_refused),
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
