@@ -6,7 +6,7 @@
 #   bench/pressure.sh [BUILD [ROUNDS]]
 #
 # BUILD is a build folder with memrun (build/release), ROUNDS how often each run is repeated (3). On
-# two cores a round takes about 13 minutes; nothing else should run meanwhile. What fails is in the
+# two cores a round takes 9 to 13 minutes; nothing else should run meanwhile. What fails is in the
 # transcript, and in the exit status.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

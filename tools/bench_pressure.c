@@ -118,7 +118,7 @@ static mr_status plan_least(struct pressure *pressure) {
   return status;
 }
 
-/* How many times as long as the profile says ops took in the round's run without budgets, which
+/* How many times as long as its profile says ops took in the round's run without budgets, which
  * waits for nothing else; 1 where it moved something, or failed. */
 static mr_status find_pace(const struct pressure *pressure, double *times_out) {
   const struct pressure_row *row = &pressure->rows[0];
@@ -131,7 +131,7 @@ static mr_status find_pace(const struct pressure *pressure, double *times_out) {
   if (waits) {
     return MR_OK;
   }
-  mr_status status = plan_kind(pressure, row->kind, row->device_bytes, pressure->row_count, &plan);
+  mr_status status = plan_kind(pressure, row->kind, row->device_bytes, 0, &plan);
   if (status == MR_OK && plan.predicted_seconds > 0) {
     *times_out = row->seconds[row->turns - 1] / plan.predicted_seconds;
   }
@@ -141,10 +141,7 @@ static mr_status find_pace(const struct pressure *pressure, double *times_out) {
 /* Begins the profile that bounds of the round are by. */
 static mr_status begin_bounds(const struct pressure *pressure) {
   double times = 1;
-  mr_status status = pressure_profile_pace(pressure, times);
-  if (status == MR_OK) {
-    status = find_pace(pressure, &times);
-  }
+  mr_status status = find_pace(pressure, &times);
   return status == MR_OK ? pressure_profile_pace(pressure, times) : status;
 }
 

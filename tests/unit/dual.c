@@ -431,10 +431,13 @@ static void dual_is_close_to_its_optimum(void **state) {
   check_graph(plan_training_graph(6, 3, 40 * MR_KIB, 100 * MR_KIB), false);
 }
 
-/* The same where updates wait for all gradients. */
+/* The same where updates wait for all gradients: beside large activations, and beside small ones;
+ * and where ops read copies of weights. */
 static void dual_is_close_beside_a_norm(void **state) {
   (void)state;
+  check_graph(plan_clipped_graph(6, 3, 80 * MR_KIB, 100 * MR_KIB), false);
   check_graph(plan_clipped_graph(6, 3, 100 * MR_KIB, 8 * MR_KIB), false);
+  check_graph(plan_copies_graph(6, 3, 200 * MR_KIB, 8 * MR_KIB), false);
 }
 
 /* Fewer layers, for each op has a window of its own in the largest program. Beside small
@@ -442,7 +445,7 @@ static void dual_is_close_beside_a_norm(void **state) {
 static void dual_cuts_windows(void **state) {
   (void)state;
   check_graph(plan_training_graph(4, 2, 40 * MR_KIB, 100 * MR_KIB), true);
-  check_graph(plan_clipped_graph(3, 2, 60 * MR_KIB, 60 * MR_KIB), true);
+  check_graph(plan_clipped_graph(4, 2, 40 * MR_KIB, 100 * MR_KIB), true);
   check_graph(plan_clipped_graph(4, 2, 100 * MR_KIB, 8 * MR_KIB), true);
 }
 
