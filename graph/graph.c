@@ -343,6 +343,7 @@ mr_status mr_graph_add_op(struct mr_graph *graph, const struct mr_op_desc *desc,
       .flags = desc->flags,
       .block = desc->block,
       .clone_of = MR_NO_OP,
+      .remade = MR_NO_TENSOR,
   };
   memcpy(op.run, desc->run, sizeof op.run);
   if (!op_copy(desc, &op)) {

@@ -62,6 +62,7 @@ struct mr_op {
   uint32_t block;
   bool deferred;     /* it does what the step before left to do: see mr_graph_defer */
   mr_op_id clone_of; /* the op of the client's graph that this one repeats; MR_NO_OP: an original */
+  mr_tensor_id remade; /* of a clone: the client's tensor that it makes again, the first of them */
 };
 
 struct mr_graph {
@@ -99,7 +100,7 @@ MR_CHECK_RESULT mr_status mr_graph_copy_tensors(const struct mr_graph *graph,
 
 /*
  * Appends a copy of `op` of another graph with its operands replaced by map[tensor]; `suffix` is
- * added to its name and clone_of is set. Same checks as mr_graph_add_op.
+ * added to its name, and clone_of and remade are set. Same checks as mr_graph_add_op.
  */
 MR_CHECK_RESULT mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
                                              const mr_tensor_id *map, const char *suffix,

@@ -69,7 +69,11 @@ mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
   mr_status status = mr_graph_add_op(graph, &desc, &id);
   free(name);
   if (status == MR_OK) {
+    bool copies_clone = op->clone_of != MR_NO_OP;
     graph->ops[id].clone_of = clone_of;
+    if (clone_of != MR_NO_OP) {
+      graph->ops[id].remade = copies_clone ? op->remade : op->outputs[0];
+    }
   }
   return status;
 }

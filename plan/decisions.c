@@ -35,17 +35,6 @@ bool mr_explain_alike(const struct mr_tensor *a, const struct mr_tensor *b) {
   return compare_tensors(a, b) == 0;
 }
 
-mr_tensor_id mr_explain_remade(const struct mr_graph *program, const struct mr_op *clone) {
-  uint32_t original = 0;
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    if (program->ops[k].clone_of == MR_NO_OP && original++ == clone->clone_of) {
-      return program->ops[k].outputs[0];
-    }
-  }
-  MR_ASSERT(false); /* every op of the client's graph is in the program */
-  return MR_NO_TENSOR;
-}
-
 /* One decision for one tensor; those alike are merged. */
 struct entry {
   const struct mr_tensor *of;
@@ -102,11 +91,10 @@ static void add_clones(const struct mr_plan_problem *problem, const struct mr_pr
   for (uint32_t k = 0; k < program->op_count; k++) {
     const struct mr_op *op = &program->ops[k];
     if (op->clone_of == MR_NO_OP) continue;
-    mr_tensor_id tensor = mr_explain_remade(program, op);
     struct entry *entry = &entries[count++];
-    *entry = (struct entry){.of = &program->tensors[tensor],
+    *entry = (struct entry){.of = &program->tensors[op->remade],
                             .decision = {.decision = MR_DECISION_AGAIN,
-                                         .tensor = tensor,
+                                         .tensor = op->remade,
                                          .tensor_count = 1,
                                          .seconds = problem->op_seconds[k]}};
     for (uint32_t i = 0; i < op->output_count; i++) {

@@ -67,9 +67,6 @@ struct mr_decision {
 /* True where one decision is made for both. */
 bool mr_explain_alike(const struct mr_tensor *a, const struct mr_tensor *b);
 
-/* The tensor of the client's graph that a clone makes again: its first output. */
-mr_tensor_id mr_explain_remade(const struct mr_graph *program, const struct mr_op *clone);
-
 /* The costliest decisions, at most `limit` of them, by seconds. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_explain_decisions(const struct mr_plan_problem *problem,
                                                const struct mr_program_plan *plan, uint32_t limit,

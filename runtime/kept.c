@@ -22,22 +22,6 @@ static const char *machine_name(const struct mr_plan *plan) {
 
 /* ---- Writing ---- */
 
-/* The ops of the client's graph that run twice, in the order of their clones. */
-static mr_status list_again(const struct mr_plan *plan, struct mr_plan_header *header) {
-  const struct mr_graph *program = plan->problem.program;
-  header->again = mr_allocate(plan->recomputed_op_count, sizeof *header->again);
-  if (header->again == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t k = 0; k < program->op_count; k++) {
-    if (program->ops[k].clone_of != MR_NO_OP) {
-      MR_ASSERT(header->again_count < plan->recomputed_op_count);
-      header->again[header->again_count++] = program->ops[k].clone_of;
-    }
-  }
-  return MR_OK;
-}
-
 static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes,
                                   .deferred = plan->deferred_op_count > 0,
@@ -45,10 +29,12 @@ static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   snprintf(header.machine, sizeof header.machine, "%s", machine_name(plan));
   mr_graph_digest(plan->graph, &header.job);
   memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
-  mr_status status = list_again(plan, &header);
-  if (status == MR_OK) {
-    status = mr_plan_file_print(&header, plan->layout, text_out);
+  header.again = mr_allocate(plan->recomputed_op_count, sizeof *header.again);
+  if (header.again == NULL) {
+    return MR_NO_MEMORY;
   }
+  header.again_count = mr_planning_list_again(plan->problem.program, NULL, header.again);
+  mr_status status = mr_plan_file_print(&header, plan->layout, text_out);
   free(header.again);
   return status;
 }

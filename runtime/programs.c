@@ -50,8 +50,7 @@ uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_
   for (uint32_t k = 0; k < program->op_count; k++) {
     const struct mr_op *op = &program->ops[k];
     if (op->clone_of == MR_NO_OP) continue;
-    const struct mr_tensor *made = &program->tensors[mr_explain_remade(program, op)];
-    if (leave_out == NULL || !mr_explain_alike(made, leave_out)) {
+    if (leave_out == NULL || !mr_explain_alike(&program->tensors[op->remade], leave_out)) {
       again_out[count++] = op->clone_of;
     }
   }

@@ -283,6 +283,7 @@ static uint32_t check_shape(const struct mr_graph *graph, const struct mr_graph 
     assert_int_equal(op->output_count, like->output_count);
     if (op->clone_of != MR_NO_OP) {
       clones++;
+      assert_int_equal(op->remade, like->outputs[0]);
       assert_true((op->flags & MR_OP_TRAIN_ONLY) != 0);
       assert_true((like->flags & MR_OP_REPEATABLE) != 0);
     }
@@ -292,6 +293,20 @@ static uint32_t check_shape(const struct mr_graph *graph, const struct mr_graph 
     assert_string_equal(graph->tensors[t].name, program->tensors[t].name);
   }
   return clones;
+}
+
+/* What a clone makes again is known wherever updates go. Returns whether any is moved. */
+static bool check_deferred(const struct mr_graph *graph, const struct mr_graph *program) {
+  struct mr_graph *deferred = NULL;
+  assert_int_equal(mr_graph_defer(program, 0, &deferred), MR_OK);
+  for (mr_op_id k = 0; deferred != NULL && k < deferred->op_count; k++) {
+    const struct mr_op *op = &deferred->ops[k];
+    bool clone = op->clone_of != MR_NO_OP;
+    assert_int_equal(op->remade, clone ? graph->ops[op->clone_of].outputs[0] : MR_NO_TENSOR);
+  }
+  bool any = deferred != NULL;
+  mr_graph_destroy(deferred);
+  return any;
 }
 
 /* Bytes that live from the forward to the backward pass. */
@@ -324,6 +339,7 @@ static void check_freed(const struct mr_graph *graph, const struct mr_graph *pro
 static void pass_keeps_results(void **state) {
   (void)state;
   uint32_t clones = 0;
+  uint32_t deferring = 0;
   for (uint64_t seed = 1; seed <= PROGRAM_ROUNDS; seed++) {
     struct model_options options;
     model_options_draw(seed, &options);
@@ -348,6 +364,7 @@ static void pass_keeps_results(void **state) {
       uint32_t count = check_shape(graph, program);
       assert_true(round > 0 || count == 0);
       clones += count;
+      deferring += check_deferred(graph, program) && count > 0;
       check_freed(graph, program, &menu, selected);
       programs_agree(graph, program, seed);
       mr_graph_destroy(program);
@@ -357,8 +374,9 @@ static void pass_keeps_results(void **state) {
     free(seconds);
     mr_graph_destroy(graph);
   }
-  print_message("%u programs, %u clones\n", PROGRAM_ROUNDS, clones);
-  assert_true(clones > 10 * PROGRAM_ROUNDS);
+  print_message("%u programs, %u clones; %u with clones and deferred updates\n", PROGRAM_ROUNDS,
+                clones, deferring);
+  assert_true(clones > 10 * PROGRAM_ROUNDS && deferring > PROGRAM_ROUNDS / 2);
 }
 
 /* ---- One program by hand. ---- */
