@@ -36,6 +36,7 @@
 /* What a gap offers: relief of the crowd for each second of cost, the more the better. */
 struct offer {
   double worth;
+  double cost; /* the same until its gap is stamped anew, or its tier gets full */
   uint32_t gap;
   uint32_t stamp; /* of the gap when the offer was valued; an older one is void */
   uint8_t decision;
@@ -131,7 +132,7 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index, dou
   const struct mr_draft_gap *gap = &draft->gaps[index];
   struct offer offer = {.gap = index, .stamp = chooser->stamps[index]};
   double gain = chooser->relief[index];
-  if (gap->decision != MR_DECISION_KEEP || gap->locked || !(gain > 0)) {
+  if (gap->decision != MR_DECISION_KEEP || !(gain > 0)) {
     return offer;
   }
   static const uint8_t decisions[] = {MR_DECISION_HOST, MR_DECISION_NVME};
@@ -142,9 +143,11 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index, dou
     uint8_t decision = decisions[i];
     mr_tier tier = decision == MR_DECISION_HOST ? MR_TIER_HOST : MR_TIER_NVME;
     if (draft->problem->budget_bytes[tier] == 0 || chooser->full[index][decision]) continue;
-    double worth = gain / decision_cost(chooser, index, decision, *kept_price);
+    double cost = decision_cost(chooser, index, decision, *kept_price);
+    double worth = gain / cost;
     if (worth > offer.worth) {
       offer.worth = worth;
+      offer.cost = cost;
       offer.decision = decision;
     }
   }
@@ -256,6 +259,19 @@ static mr_status value_beside(struct chooser *chooser, uint32_t index) {
   return status;
 }
 
+/* What an offer is worth now: its gap may relieve less. */
+static struct offer value_again(struct chooser *chooser, const struct offer *offer) {
+  struct offer again = *offer;
+  double kept_price = -1;
+  if (chooser->full[offer->gap][offer->decision]) {
+    return value_gap(chooser, offer->gap, &kept_price);
+  }
+  double gain = relief(chooser, &chooser->draft->gaps[offer->gap]);
+  chooser->relief[offer->gap] = gain;
+  again.worth = gain / offer->cost;
+  return again;
+}
+
 /*
  * The best offer. Worth only goes down while gaps are evicted under fixed prices, so one that is
  * worth as much now as the next was when it was valued is the best. False: none relieves anything.
@@ -265,8 +281,7 @@ static bool best_offer(struct chooser *chooser, struct offer *offer_out) {
     struct offer offer = chooser->heap[0];
     bool is_void = offer.stamp != chooser->stamps[offer.gap];
     if (!is_void) {
-      double kept_price = -1;
-      offer = value_gap(chooser, offer.gap, &kept_price);
+      offer = value_again(chooser, &offer);
     }
     if (is_void || !(offer.worth > 0)) {
       pop(chooser);
@@ -405,7 +420,7 @@ static void keep_spare(const struct chooser *chooser) {
   struct mr_draft *draft = chooser->draft;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
-    if (gap->decision == MR_DECISION_KEEP || gap->locked || closes_circle(draft, i) ||
+    if (gap->decision == MR_DECISION_KEEP || closes_circle(draft, i) ||
         !mr_draft_has_room(draft, gap->release_op, gap->fetch_op, draft->pages[gap->tensor])) {
       continue;
     }
@@ -439,7 +454,7 @@ static uint32_t list_stays(const struct mr_draft *draft, struct stay *stays) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[i];
-    bool may = gap->decision != MR_DECISION_KEEP && !gap->fixed && !gap->locked && !gap->resting;
+    bool may = gap->decision != MR_DECISION_KEEP && !gap->fixed && !gap->resting;
     if (!may || gap->fetch_op <= gap->release_op || closes_circle(draft, i)) continue;
     double saved = mr_draft_tensor_price(draft, i, gap->decision, prices) -
                    mr_draft_tensor_price(draft, i, MR_DECISION_KEEP, prices);

@@ -54,7 +54,7 @@ struct colouring {
   uint32_t run_count;
   uint32_t run_capacity;
   uint32_t page_count;
-  uint64_t most_pages; /* a colouring that needs more is given up */
+  uint64_t most_pages; /* a colouring that needs as many is given up */
   struct half *free_halves;
   uint32_t half_count;
   uint32_t half_capacity;
@@ -438,7 +438,7 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
                              const uint32_t *last_ends) {
   uint32_t next = 0;
   uint32_t freed = 0;
-  for (uint32_t k = 0; k < c->op_count && c->page_count <= c->most_pages; k++) {
+  for (uint32_t k = 0; k < c->op_count && c->page_count < c->most_pages; k++) {
     for (; k > 0 && freed < last_ends[k - 1]; freed++) {
       const struct mr_colour_item *item = &c->items[c->by_last[freed]];
       bool again =
@@ -536,8 +536,6 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   uint64_t limit = page_limit / parts;
   uint64_t peak = 0;
   uint64_t best = UINT64_MAX;
-  uint64_t last = UINT64_MAX;
-  uint32_t best_cut = 0;
   uint64_t cuts = mr_min_u64(mr_max_u64(CUT_ITEMS / (item_count + 1ull), LEAST_CUTS), CUTS);
   struct mr_colour_item *turned = mr_allocate(item_count, sizeof *turned);
   mr_status status = turned == NULL ? MR_NO_MEMORY : MR_OK;
@@ -555,27 +553,14 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
                           .most_pages = best};
     turn_items(items, item_count, op_count, cut, turned);
     status = colour_cut(&c, item_count);
-    last = c.page_count;
-    if (last < best) {
-      best = last;
-      best_cut = cut;
-    }
-  }
-  if (status == MR_OK && last > best) {
-    struct colouring c = {.items = turned,
-                          .halves = halves,
-                          .pages = pages,
-                          .op_count = op_count,
-                          .most_pages = best};
-    turn_items(items, item_count, op_count, best_cut, turned);
-    status = colour_cut(&c, item_count);
+    best = mr_min_u64(best, c.page_count);
   }
   free(turned);
+  for (uint32_t i = 0; i < item_count && status == MR_OK && halves && best <= limit; i++) {
+    list_halves(&items[i], &pages[items[i].first_page]);
+  }
   if (status == MR_OK) {
     *page_count_out = parts * best;
-  }
-  for (uint32_t i = 0; i < item_count && status == MR_OK && halves; i++) {
-    list_halves(&items[i], &pages[items[i].first_page]);
   }
   return status;
 }

@@ -15,7 +15,10 @@ mr_status mr_crowd_init(struct mr_crowd *crowd, uint32_t op_count) {
   }
   crowd->excess = mr_allocate(op_count, sizeof *crowd->excess);
   crowd->blocks = mr_allocate(mr_div_up(op_count, crowd->block_ops), sizeof *crowd->blocks);
-  if (crowd->excess == NULL || crowd->blocks == NULL) {
+  crowd->pages_before = mr_allocate(op_count, sizeof *crowd->pages_before);
+  crowd->ops_before = mr_allocate(op_count, sizeof *crowd->ops_before);
+  if (crowd->excess == NULL || crowd->blocks == NULL || crowd->pages_before == NULL ||
+      crowd->ops_before == NULL) {
     mr_crowd_fini(crowd);
     return MR_NO_MEMORY;
   }
@@ -24,6 +27,8 @@ mr_status mr_crowd_init(struct mr_crowd *crowd, uint32_t op_count) {
 
 void mr_crowd_fini(struct mr_crowd *crowd) {
   free(crowd->excess);
+  free(crowd->pages_before);
+  free(crowd->ops_before);
   free(crowd->blocks);
   *crowd = (struct mr_crowd){0};
 }
@@ -38,6 +43,8 @@ static void sum_block(struct mr_crowd *crowd, uint32_t block) {
   struct mr_crowd_block sum = {.least = UINT64_MAX};
   for (uint32_t k = block * crowd->block_ops; k < block_end(crowd, block); k++) {
     uint64_t excess = crowd->excess[k];
+    crowd->pages_before[k] = sum.pages;
+    crowd->ops_before[k] = sum.ops;
     if (excess > 0) {
       sum.ops++;
       sum.pages += excess;
@@ -105,12 +112,11 @@ static void sum_inside(const struct mr_crowd *crowd, uint32_t from, uint32_t to,
       sum->ops += block->ops;
       sum->pages += block->pages;
     } else if (block->ops > 0) {
-      uint32_t stop = end < to ? end : to;
-      for (; k < stop; k++) {
-        bool crowded = crowd->excess[k] > block->taken;
-        sum->ops += crowded;
-        sum->pages += crowded ? crowd->excess[k] - block->taken : 0;
-      }
+      uint64_t all = block->pages + block->taken * block->ops;
+      uint32_t ops = (to < end ? crowd->ops_before[to] : block->ops) - crowd->ops_before[k];
+      uint64_t pages = (to < end ? crowd->pages_before[to] : all) - crowd->pages_before[k];
+      sum->ops += ops;
+      sum->pages += pages - block->taken * ops;
     }
     k = end;
   }

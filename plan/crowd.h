@@ -2,8 +2,8 @@
 /*
  * The crowd: by how many pages each op of a step is over the limit while gaps are evicted one after
  * another. Excess only ever goes down, and an op that is no longer crowded stays so until the crowd
- * is measured anew. Ops lie in blocks of about the square root of their number, so that a range of
- * ops is changed or summed in that time.
+ * is measured anew. Ops lie in blocks of about the square root of their number, with sums up to
+ * each op of a block, so that a range of ops is changed or summed in that time.
  */
 #ifndef MEMRUN_PLAN_CROWD_H
 #define MEMRUN_PLAN_CROWD_H
@@ -24,7 +24,9 @@ struct mr_crowd_block {
 struct mr_crowd {
   uint32_t op_count;
   uint32_t block_ops;
-  uint64_t *excess; /* of each op; 0: not crowded */
+  uint64_t *excess;       /* of each op; 0: not crowded */
+  uint64_t *pages_before; /* each op: excess of those before it in its block, `taken` unseen */
+  uint32_t *ops_before;   /* and how many of them are crowded */
   struct mr_crowd_block *blocks;
   uint32_t crowded_ops;
 };

@@ -80,7 +80,10 @@ static mr_status allocate(struct mr_draft *draft) {
       draft->leaving == NULL) {
     return MR_NO_MEMORY;
   }
-  mr_status status = mr_books_init(&draft->usage, draft->op_count);
+  mr_status status = mr_books_init(&draft->kept_usage, draft->op_count);
+  if (status == MR_OK) {
+    status = mr_books_init(&draft->usage, draft->op_count);
+  }
   return status == MR_OK ? mr_books_init(&draft->host_usage, draft->op_count) : status;
 }
 
@@ -160,6 +163,7 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
     mr_draft_fini(draft);
     return status;
   }
+  mr_draft_measure_kept(draft);
   mr_draft_set_limits(draft);
   mr_draft_reset(draft);
   return MR_OK;
@@ -178,6 +182,7 @@ void mr_draft_fini(struct mr_draft *draft) {
   free(draft->pages);
   free(draft->host_pages);
   free(draft->small_offsets);
+  mr_books_fini(&draft->kept_usage);
   mr_books_fini(&draft->usage);
   mr_books_fini(&draft->host_usage);
   free(draft->clock);
@@ -405,9 +410,8 @@ void mr_draft_reset(struct mr_draft *draft) {
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     draft->gaps[i].decision = MR_DECISION_KEEP;
     draft->gaps[i].written = false;
-    draft->gaps[i].locked = false;
   }
-  mr_draft_keep_usage(draft);
+  mr_books_copy(&draft->usage, &draft->kept_usage);
   mr_books_clear(&draft->host_usage);
   memset(draft->link_seconds, 0, sizeof draft->link_seconds);
   memset(draft->leaving, 0, draft->program->tensor_count * sizeof *draft->leaving);

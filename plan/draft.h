@@ -53,7 +53,6 @@ struct mr_draft_gap {
   bool after_writes; /* the access that opens the gap changes the tensor */
   bool written;      /* evicting it needs a move out */
   bool home_below;   /* wrap: the step relies on what is below from the start */
-  bool locked;       /* the present trial of the search may not change it */
   uint8_t banned;    /* a bit for each decision that may not be taken */
 };
 
@@ -113,6 +112,7 @@ struct mr_draft {
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
 
+  struct mr_books kept_usage; /* device pages while everything is kept */
   struct mr_books usage;      /* device pages */
   struct mr_books host_usage; /* host pages */
   uint64_t nvme_units;
@@ -202,8 +202,8 @@ mr_op_id mr_draft_last_on_host(const struct mr_draft *draft, mr_tensor_id tensor
 
 /* Lists the gaps of all tensors. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_make_gaps(struct mr_draft *draft);
-/* Books the pages that are in use while everything is kept. */
-void mr_draft_keep_usage(struct mr_draft *draft);
+/* Books the pages that are in use while everything is kept: kept_usage. */
+void mr_draft_measure_kept(struct mr_draft *draft);
 
 /* Which ops run on the host and which tensors they use there; no gaps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_init_places(struct mr_draft *draft,
@@ -397,7 +397,8 @@ MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out
  * stay goes round the end and keeps its pages. Page numbers of item i go to
  * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
  * free pages that are free long enough. While that needs more than page_limit, the circle is cut
- * elsewhere, a few times; the best is kept. `halves`: two pages that lie side by side, an even one
+ * elsewhere, a few times. *page_count_out: the fewest pages that were needed; where they are more
+ * than page_limit, `pages` tells nothing. `halves`: two pages that lie side by side, an even one
  * and the next, are whole; an item has whole ones and at most one half, a lower one behind them or
  * an upper one before; the count is even. MR_NO_MEMORY.
  */

@@ -13,21 +13,6 @@
 #include "base/base.h"
 #include "plan/dual_model.h"
 
-double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts) {
-  return toll->in * amounts->in + toll->out * amounts->out + toll->ops * amounts->ops +
-         toll->host_ops * amounts->host_ops + toll->host_in * amounts->host_in +
-         toll->host_out * amounts->host_out;
-}
-
-void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) {
-  sum->in += times * toll->in;
-  sum->out += times * toll->out;
-  sum->ops += times * toll->ops;
-  sum->host_ops += times * toll->host_ops;
-  sum->host_in += times * toll->host_in;
-  sum->host_out += times * toll->host_out;
-}
-
 /* The part that a choice has, before it is set against those of the others: 1 of the best, 0 from
  * `width` above it on. */
 static double favour(double above, double width) {
@@ -331,27 +316,42 @@ static double room_of(const struct mr_dual *t, const struct mr_stay *stay) {
   return t->before[stay->end] - t->before[stay->begin];
 }
 
-/* In which window bytes of a stay come back, less the room up to then: as they were, or as the
- * writer, where there is one, wrote them on the host. */
-static struct choice come_back(const struct mr_dual *t, const struct mr_stay *stay,
-                               const struct mr_hosted_op *writer) {
-  struct choice choice = {.from = stay->from, .to = stay->to, .least = INFINITY};
+/* Says of a choice, unless it is NULL, whose costs are known. */
+static double close_choice(struct choice *choice, uint32_t from, uint32_t to, double least) {
+  if (choice != NULL) {
+    choice->from = from;
+    choice->to = to;
+    choice->least = least;
+  }
+  return least;
+}
+
+/* What a byte of a stay costs at least that comes back, less the room up to then: as it was, or as
+ * the writer, where there is one, wrote it on the host. choice: filled unless NULL. */
+static double weigh_back(const struct mr_dual *t, const struct mr_stay *stay,
+                         const struct mr_hosted_op *writer, struct choice *choice) {
+  double anew = writer == NULL ? 0 : 1;
+  double least = INFINITY;
   for (uint32_t v = stay->from; v <= stay->to; v++) {
     const struct mr_toll *toll = toll_in(t, v);
     bool quiet = t->quiet[v < t->window_count ? v : v - t->window_count];
     bool allowed = writer == NULL ? t->movable : !(writer->awaited && quiet);
-    double cost = toll->in + (writer == NULL ? 0 : toll->host_in) + t->before[stay->begin];
-    set_cost(&choice, v, allowed ? cost - price_till(t, stay, v) : INFINITY);
+    double cost = toll->in + anew * toll->host_in + t->before[stay->begin];
+    cost = allowed ? cost - price_till(t, stay, v) : INFINITY;
+    least = mr_min_double(least, cost);
+    if (choice != NULL) {
+      choice->costs[v] = cost;
+    }
   }
-  MR_ASSERT(writer == NULL || choice.least < INFINITY);
-  return choice;
+  MR_ASSERT(writer == NULL || least < INFINITY);
+  return close_choice(choice, stay->from, stay->to, least);
 }
 
 /* What leaving a stay costs at least. */
 static double leave_cost(const struct mr_dual *t, const struct choices *choices,
                          const struct mr_version *version, const struct mr_stay *stay) {
   return version->rests ? choices->rest_in.least - room_of(t, stay)
-                        : come_back(t, stay, NULL).least;
+                        : weigh_back(t, stay, NULL, NULL);
 }
 
 /* The first op of a stay at which bytes may be gone that go out in a window; its end: none. */
@@ -360,24 +360,28 @@ static uint32_t gone_at(const struct mr_dual *t, const struct mr_stay *stay, uin
   return window > stay->to || op > stay->end ? stay->end : op;
 }
 
-/* In which window bytes that were made for an op go out, and the room that they take till then. */
-static struct choice choose_made_out(const struct mr_dual *t, const struct mr_version *version,
-                                     const struct mr_toll *amount) {
+/* What a byte that was made for an op costs at least that goes out, with the room up to then.
+ * choice: filled unless NULL. */
+static double weigh_made_out(const struct mr_dual *t, const struct mr_version *version,
+                             const struct mr_toll *amount, struct choice *choice) {
   const struct mr_stay *stay = &t->stays[version->first];
-  struct choice choice = {.from = version->write_window,
-                          .to = version->write_window + t->window_count - 1,
-                          .least = INFINITY};
-  for (uint32_t v = choice.from; v <= choice.to; v++) {
+  uint32_t last = version->write_window + t->window_count - 1;
+  double least = INFINITY;
+  for (uint32_t v = version->write_window; v <= last; v++) {
     double room = t->before[gone_at(t, stay, v)] - t->before[stay->begin];
-    set_cost(&choice, v, mr_toll_on(toll_in(t, v), amount) + room);
+    double cost = mr_toll_on(toll_in(t, v), amount) + room;
+    least = mr_min_double(least, cost);
+    if (choice != NULL) {
+      choice->costs[v] = cost;
+    }
   }
-  return choice;
+  return close_choice(choice, version->write_window, last, least);
 }
 
 /* What a byte of a version costs at least that goes out for the sake of room. */
 static double out_cost(const struct mr_dual *t, const struct choices *choices,
                        const struct mr_version *version) {
-  return version->made ? choose_made_out(t, version, &byte_out).least : choices->out.least;
+  return version->made ? weigh_made_out(t, version, &byte_out, NULL) : choices->out.least;
 }
 
 static const struct mr_hosted_op *op_of(const struct mr_dual *t, const struct mr_version *version) {
@@ -389,7 +393,7 @@ static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
                          const struct mr_version *version) {
   struct mr_site *site = &t->sites[version->hosted - 1];
   double device = out_cost(t, choices, version);
-  double host = version->made ? choose_made_out(t, version, &byte_made_out).least : 0;
+  double host = version->made ? weigh_made_out(t, version, &byte_made_out, NULL) : 0;
   for (uint32_t i = version->first; i < version->end; i++) {
     const struct mr_stay *stay = &t->stays[i];
     double leave = mr_min_double(leave_cost(t, choices, version, stay), 0);
@@ -399,7 +403,7 @@ static void weigh_hosted(struct mr_dual *t, const struct choices *choices,
     } else if (version->rests) {
       host -= room_of(t, stay);
     } else {
-      host += come_back(t, stay, op_of(t, version)).least;
+      host += weigh_back(t, stay, op_of(t, version), NULL);
     }
   }
   site->device += version->bytes * mr_min_double(device, 0);
@@ -435,7 +439,8 @@ static void settle_rest(struct mr_dual *t, const struct choices *choices,
 static void settle_made_out(struct mr_dual *t, const struct mr_version *version,
                             const struct mr_toll *amount, double bytes, double width) {
   const struct mr_stay *stay = &t->stays[version->first];
-  struct choice out = choose_made_out(t, version, amount);
+  struct choice out;
+  (void)weigh_made_out(t, version, amount, &out);
   spread(&out, width);
   use(t, &out, bytes, amount);
   for (uint32_t v = out.from; v <= out.to; v++) {
@@ -467,11 +472,13 @@ static void settle_hosted(struct mr_dual *t, const struct choices *choices,
       continue;
     }
     if (left > 0) {
-      struct choice back = come_back(t, stay, NULL);
+      struct choice back;
+      (void)weigh_back(t, stay, NULL, &back);
       settle_back(t, stay, &back, &byte_in, version->bytes * left, width);
     }
     if (replaced > 0) {
-      struct choice back = come_back(t, stay, op_of(t, version));
+      struct choice back;
+      (void)weigh_back(t, stay, op_of(t, version), &back);
       settle_back(t, stay, &back, &byte_in_anew, version->bytes * replaced, width);
     }
   }

@@ -8,6 +8,21 @@
 #include "base/base.h"
 #include "plan/draft.h"
 
+double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts) {
+  return toll->in * amounts->in + toll->out * amounts->out + toll->ops * amounts->ops +
+         toll->host_ops * amounts->host_ops + toll->host_in * amounts->host_in +
+         toll->host_out * amounts->host_out;
+}
+
+void mr_toll_add(struct mr_toll *sum, double times, const struct mr_toll *toll) {
+  sum->in += times * toll->in;
+  sum->out += times * toll->out;
+  sum->ops += times * toll->ops;
+  sum->host_ops += times * toll->host_ops;
+  sum->host_in += times * toll->host_in;
+  sum->host_out += times * toll->host_out;
+}
+
 void mr_dual_fini(struct mr_dual *t) {
   mr_spans_fini(&t->spans);
   mr_hosted_fini(&t->hosted);

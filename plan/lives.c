@@ -59,23 +59,22 @@ uint32_t mr_draft_birth(const struct mr_draft *draft, mr_tensor_id t) {
   return birth < count && (birth > 0 || !round) ? birth : UINT32_MAX;
 }
 
-void mr_draft_keep_usage(struct mr_draft *draft) {
+void mr_draft_measure_kept(struct mr_draft *draft) {
   const struct mr_graph *graph = draft->program;
   uint32_t n = draft->op_count;
-  mr_books_clear(&draft->usage);
   for (uint32_t t = 0; t < graph->tensor_count; t++) {
     uint32_t first = draft->liveness.first[t];
     uint32_t last = draft->liveness.first[t + 1];
     const struct mr_tensor *tensor = &graph->tensors[t];
     if (tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) {
-      mr_books_add(&draft->usage, 0, n, (int64_t)draft->pages[t]);
+      mr_books_add(&draft->kept_usage, 0, n, (int64_t)draft->pages[t]);
     } else if (first < last) {
-      mr_books_add(&draft->usage, life_start(draft, t), life_end(draft, t) + 1,
+      mr_books_add(&draft->kept_usage, life_start(draft, t), life_end(draft, t) + 1,
                    (int64_t)draft->pages[t]);
     }
   }
   for (uint32_t k = 0; k < n; k++) {
-    mr_books_add(&draft->usage, k, k + 1, (int64_t)draft->pages[graph->tensor_count + k]);
+    mr_books_add(&draft->kept_usage, k, k + 1, (int64_t)draft->pages[graph->tensor_count + k]);
   }
 }
 

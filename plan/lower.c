@@ -286,10 +286,10 @@ static mr_status colour_host(struct mr_lowering *l) {
     plan->slots[i].first_page = place->first_page;
     plan->slots[i].page_count = (uint32_t)draft->host_pages[plan->slots[i].tensor];
   }
+  uint64_t limit_pages = draft->host_limit_pages + mr_draft_turn_pages(draft);
   uint64_t pages = 0;
-  status =
-      mr_colour(items, count, draft->op_count, draft->host_limit_pages + mr_draft_turn_pages(draft),
-                false, plan->host_pages, &pages);
+  status = mr_colour(items, count, draft->op_count, limit_pages, false, plan->host_pages, &pages);
+  MR_ASSERT(status != MR_OK || pages <= limit_pages); /* no slot goes round the end of the step */
   plan->host_page_count = (uint32_t)pages;
 
 done:
