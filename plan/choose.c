@@ -526,7 +526,7 @@ mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fi
   status = evict_until_fits(&chooser);
   keep_spare(&chooser);
   draft->limit_pages = limit;
-  *fits_out = closed && mr_draft_peak(draft) <= limit;
+  *fits_out = closed && mr_draft_peak(draft) <= limit && mr_draft_lower_tiers_fit(draft);
   chooser_fini(&chooser);
   return status;
 }

@@ -348,7 +348,7 @@ static void account(struct mr_draft *draft, mr_tensor_id tensor, int sign) {
   }
 }
 
-static bool lower_tiers_fit(const struct mr_draft *draft) {
+bool mr_draft_lower_tiers_fit(const struct mr_draft *draft) {
   return draft->nvme_units <= draft->nvme_limit_units &&
          mr_books_peak(&draft->host_usage) <= draft->host_limit_pages;
 }
@@ -385,7 +385,7 @@ bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
     return false;
   }
   decide(draft, gap, decision);
-  if (decision == MR_DECISION_KEEP || lower_tiers_fit(draft)) {
+  if (decision == MR_DECISION_KEEP || mr_draft_lower_tiers_fit(draft)) {
     return true;
   }
   decide(draft, gap, before.decision);

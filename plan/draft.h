@@ -237,6 +237,9 @@ void mr_draft_saved_fini(struct mr_draft_saved *saved);
 void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved);
 void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved);
 
+/* Whether host and NVMe have room for what was decided, on_host included. */
+bool mr_draft_lower_tiers_fit(const struct mr_draft *draft);
+
 /* The most device pages in use at once. */
 uint64_t mr_draft_peak(const struct mr_draft *draft);
 
@@ -381,6 +384,10 @@ void mr_draft_follow_guide(struct mr_draft *draft, double strength);
 /* Chooses, schedules, and tries other choices, as draft->effort says. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out);
 
+/* Keeps what the limit, which was raised since, has room for, and schedules that; *changed_out:
+ * false where it has none. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_fill_up(struct mr_draft *draft, bool *changed_out);
+
 /* Goes back to what the search had before it filled free room, and schedules it. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_unfill(struct mr_draft *draft);
 
@@ -427,8 +434,9 @@ MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *item
 
 /*
  * From a finished draft to instances, pages, slots, extents, homes, gaps, instructions, births and
- * operands of the plan. *pages_out is what colouring needed; where that is more than page_limit the
- * plan holds nothing new. MR_NO_MEMORY, MR_INVALID (more pages than can be counted).
+ * operands of the plan. *pages_out is what colouring needed, UINT64_MAX where the host has too few
+ * pages; where that is more than page_limit the plan holds nothing new. MR_NO_MEMORY, MR_INVALID
+ * (more pages than can be counted).
  */
 MR_CHECK_RESULT mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
                                          struct mr_program_plan *plan, uint64_t *pages_out);

@@ -256,7 +256,8 @@ static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
   }
 }
 
-static mr_status colour_host(struct mr_lowering *l) {
+/* *fits_out: false where slots that go round the end of the step leave the host short. */
+static mr_status colour_host(struct mr_lowering *l, bool *fits_out) {
   struct mr_program_plan *plan = l->plan;
   const struct mr_draft *draft = l->draft;
   uint64_t most = (uint64_t)draft->gap_count + draft->turn_count;
@@ -289,8 +290,8 @@ static mr_status colour_host(struct mr_lowering *l) {
   uint64_t limit_pages = draft->host_limit_pages + mr_draft_turn_pages(draft);
   uint64_t pages = 0;
   status = mr_colour(items, count, draft->op_count, limit_pages, false, plan->host_pages, &pages);
-  MR_ASSERT(status != MR_OK || pages <= limit_pages); /* no slot goes round the end of the step */
   plan->host_page_count = (uint32_t)pages;
+  *fits_out = pages <= limit_pages;
 
 done:
   free(items);
@@ -387,6 +388,7 @@ static mr_status allocate(struct mr_lowering *l) {
 }
 
 static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pages_out) {
+  MR_ASSERT(mr_draft_lower_tiers_fit(l->draft));
   mr_status status = allocate(l);
   if (status != MR_OK) {
     return status;
@@ -397,8 +399,10 @@ static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pag
     return status;
   }
   l->plan->device_page_count = (uint32_t)*pages_out;
-  status = colour_host(l);
-  if (status != MR_OK) {
+  bool host_fits = false;
+  status = colour_host(l, &host_fits);
+  if (status != MR_OK || !host_fits) {
+    *pages_out = UINT64_MAX;
     return status;
   }
   add_extents(l);

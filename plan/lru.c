@@ -146,6 +146,6 @@ mr_status mr_draft_evict_lru(struct mr_draft *draft, bool *fits_out) {
     fits = make_room(&lru, k);
   }
   free(lru.idle);
-  *fits_out = fits;
+  *fits_out = fits && mr_draft_lower_tiers_fit(draft);
   return MR_OK;
 }

@@ -166,6 +166,24 @@ static void a_full_host_takes_what_it_can(void **state) {
   fixture_fini(&f);
 }
 
+/* What is put there whatever there is: no plan takes more of the host than its budget. */
+static void a_host_that_is_too_small_does_not_fit(void **state) {
+  (void)state;
+  struct fixture f;
+  fixture_init(&f, true);
+  bool on_host[LOSS + 1] = {[M0] = true, [M1] = true};
+  f.problem.on_host = on_host;
+  f.problem.budget_bytes[MR_TIER_DEVICE] = 5 * SIZE + PAGE;
+  for (uint64_t pages = 0; pages <= 2 * SIZE / PAGE; pages++) {
+    struct mr_program_plan *plan = NULL;
+    f.problem.budget_bytes[MR_TIER_HOST] = pages * PAGE;
+    assert_int_equal(mr_program_plan_make(&f.problem, &plan), MR_OK);
+    assert_int_equal(plan->fits, pages == 2 * SIZE / PAGE);
+    mr_program_plan_destroy(plan);
+  }
+  fixture_fini(&f);
+}
+
 static void bans_hold(void **state) {
   (void)state;
   struct fixture f;
@@ -559,6 +577,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_on_the_host_where_all_fits),
       cmocka_unit_test(other_ops_stay_on_the_device),
       cmocka_unit_test(a_full_host_takes_what_it_can),
+      cmocka_unit_test(a_host_that_is_too_small_does_not_fit),
       cmocka_unit_test(bans_hold),
       cmocka_unit_test(weights_only_come_in),
       cmocka_unit_test(gradients_only_go_out),
