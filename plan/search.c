@@ -436,6 +436,13 @@ mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out) {
   return schedule(draft);
 }
 
+mr_status mr_draft_fill_up(struct mr_draft *draft, bool *changed_out) {
+  uint32_t kept = 0;
+  mr_status status = mr_draft_refill(draft, &kept);
+  *changed_out = kept > 0;
+  return status == MR_OK && kept > 0 ? schedule(draft) : status;
+}
+
 mr_status mr_draft_unfill(struct mr_draft *draft) {
   mr_draft_restore(draft, draft->unfilled);
   draft->is_filled = false;
