@@ -176,10 +176,8 @@ static mr_status try_between(struct mr_search *search, double first_seconds, dou
   uint32_t end = search->path.step_count;
   uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
   uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
-  struct mr_path_search along = {.trial = try_positions,
-                                 .context = search,
-                                 .most_trials = search->like != NULL ? MIN_CANDIDATES : most,
-                                 .to = end};
+  struct mr_path_search along = {
+      .trial = try_positions, .context = search, .most_trials = most, .to = end};
   mr_status status = MR_OK;
   if (!mr_finalists_host_runs(&search->finalists)) {
     status = scout_path(search, first_seconds, last_seconds, &along);

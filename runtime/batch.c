@@ -9,8 +9,8 @@
 
 bool mr_search_wants_deferred(const struct mr_search *search) {
   const struct mr_plan *plan = search->plan;
-  return search->like == NULL && plan->settings.defer == MR_DEFER_AUTO &&
-         plan->problem.policy == MR_POLICY_SEARCHED && !mr_finalists_settled(&search->finalists);
+  return plan->settings.defer == MR_DEFER_AUTO && plan->problem.policy == MR_POLICY_SEARCHED &&
+         !mr_finalists_settled(&search->finalists);
 }
 
 bool mr_search_may_defer(const struct mr_search *search) {

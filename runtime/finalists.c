@@ -113,14 +113,14 @@ static const struct effort *effort_of(const struct mr_finalists *finalists) {
   return &efforts[length][host];
 }
 
-void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief) {
-  *finalists = (struct mr_finalists){.plan = plan, .brief = brief};
+void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan) {
+  *finalists = (struct mr_finalists){.plan = plan};
   const struct effort *effort = effort_of(finalists);
   uint32_t searched = effort->searched_ops / plan->graph->op_count;
   searched = searched < effort->searched ? searched : effort->searched;
   MR_ASSERT(effort->finalists <= MR_FINALISTS);
   finalists->most = effort->finalists;
-  finalists->searched = brief || searched == 0 ? 1 : searched;
+  finalists->searched = searched == 0 ? 1 : searched;
 }
 
 void mr_candidate_fini(struct mr_candidate *candidate) {
@@ -519,7 +519,7 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
   uint32_t searched = (uint32_t)mr_min_u64(finalists->count, finalists->searched);
   mr_status status = take_turn(finalists, searched, &at_hand);
   finalists->turned = true;
-  if (status != MR_OK || finalists->brief) {
+  if (status != MR_OK) {
     return status;
   }
   status = place_best(finalists, searched, &at_hand);

@@ -20,7 +20,6 @@ struct mr_candidate {
 
 struct mr_finalists {
   struct mr_plan *plan; /* not changed while candidates are planned */
-  bool brief;           /* one is searched, for the budget at hand alone */
   uint64_t max_page_count;
   uint64_t page_bytes;                    /* that the device asks for; 0: any */
   struct mr_candidate best[MR_FINALISTS]; /* the best first */
@@ -33,8 +32,8 @@ struct mr_finalists {
   bool amended;      /* the best were changed in single decisions */
 };
 
-/* No finalists of a plan whose problem is known but for its program. `brief`: as above. */
-void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan, bool brief);
+/* No finalists of a plan whose problem is known but for its program. */
+void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan);
 
 /* Whether ops may run on a host beside the device. */
 bool mr_finalists_host_runs(const struct mr_finalists *finalists);

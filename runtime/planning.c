@@ -155,15 +155,10 @@ static mr_status try_candidates(struct mr_search *search) {
   const struct mr_settings *settings = &search->plan->settings;
   bool may = settings->defer != MR_DEFER_NEVER && mr_search_may_defer(search);
   bool deferred = may && settings->defer == MR_DEFER_ALWAYS;
-  double seconds = 0;
   mr_status status = MR_OK;
   search->plan->problem.bound_any_recompute = settings->recompute != MR_RECOMPUTE_NONE;
   if (deferred || settings->recompute == MR_RECOMPUTE_FULL) {
     status = measure_footprint(search);
-  }
-  if (status == MR_OK && search->like != NULL && search->like != search->plan->graph) {
-    status =
-        mr_search_try_candidate(search, (struct mr_candidate){.program = search->like}, &seconds);
   }
   if (status == MR_OK) {
     status = try_kind(search, deferred);
@@ -217,7 +212,7 @@ static mr_status search_tiers(struct mr_search *search) {
   uint64_t *nvme_bytes = &plan->problem.budget_bytes[MR_TIER_NVME];
   uint64_t all_bytes = *nvme_bytes;
   bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
-  bool without = searched && search->like == NULL && all_bytes > 0 && host_would_do(plan);
+  bool without = searched && all_bytes > 0 && host_would_do(plan);
   *nvme_bytes = without ? 0 : all_bytes;
   mr_status status = try_candidates(search);
   if (status == MR_OK && without && !search->finalists.best[0].layout->fits) {
@@ -248,19 +243,19 @@ static mr_status do_either(void *context, uint32_t index) {
              : mr_planning_find_bound(both->search->plan, &both->problem, &both->bound_seconds);
 }
 
-static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
-  struct mr_search search = {.plan = plan, .like = like};
+mr_status mr_planning_search(struct mr_plan *plan) {
+  struct mr_search search = {.plan = plan};
   struct mr_crew crew;
   if (plan->problem.crew == NULL) {
     mr_crew_init(&crew, plan->settings.threads);
     plan->problem.crew = &crew;
   }
-  mr_finalists_init(&search.finalists, plan, like != NULL);
+  mr_finalists_init(&search.finalists, plan);
   take_pages(&search.finalists);
   double start = mr_clock_seconds();
   struct both both = {
       .search = &search, .problem = plan->problem, .bound_seconds = plan->bound_seconds};
-  bool bounds = like == NULL && !(plan->bound_seconds > 0);
+  bool bounds = !(plan->bound_seconds > 0);
   mr_status status = mr_crew_run(plan->problem.crew, bounds ? 2 : 1, do_either, &both);
   if (status == MR_OK) {
     plan->bound_seconds = both.bound_seconds;
@@ -272,12 +267,4 @@ static mr_status search_all(struct mr_plan *plan, const struct mr_graph *like) {
   plan->problem.crew = NULL;
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
   return status;
-}
-
-mr_status mr_planning_search(struct mr_plan *plan) {
-  return search_all(plan, NULL);
-}
-
-mr_status mr_planning_search_like(struct mr_plan *plan, const struct mr_graph *program) {
-  return search_all(plan, program);
 }

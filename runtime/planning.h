@@ -18,11 +18,6 @@ MR_CHECK_RESULT mr_status mr_planning_make(struct mr_plan *plan, const struct mr
 MR_CHECK_RESULT mr_status mr_planning_search(struct mr_plan *plan);
 void mr_planning_clear(struct mr_plan *plan);
 
-/* The same in a fraction of the time: a few candidates beside a program that was best under other
- * budgets or rates, which is borrowed as long as the plan lives. MR_NO_MEMORY, MR_INVALID. */
-MR_CHECK_RESULT mr_status mr_planning_search_like(struct mr_plan *plan,
-                                                  const struct mr_graph *program);
-
 /* What the device of the settings can do: that of a machine that is not here is an accelerator. */
 void mr_planning_query(const struct mr_settings *settings, struct mr_device_caps *caps_out);
 

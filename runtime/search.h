@@ -15,9 +15,8 @@ struct mr_search {
   struct mr_finalists finalists;
   struct mr_recompute_menu menu;
   struct mr_path path;
-  const struct mr_graph *like; /* NULL; else search briefly, from this program */
-  bool deferred;               /* candidates run their updates in the next step, where they can */
-  uint32_t staying;            /* but for the last so many, which the host runs */
+  bool deferred;    /* candidates run their updates in the next step, where they can */
+  uint32_t staying; /* but for the last so many, which the host runs */
   uint32_t tried;
 };
 
@@ -33,8 +32,7 @@ struct mr_batch {
   double seconds[MR_MOST_AT_ONCE]; /* INFINITY: it does not fit, or is of no use */
 };
 
-/* Whether updates may run in the next step where that is faster: not unless the program that a
- * brief search begins with has them there. */
+/* Whether updates may run in the next step where that is faster. */
 bool mr_search_wants_deferred(const struct mr_search *search);
 /* Whether there are any that may. */
 bool mr_search_may_defer(const struct mr_search *search);

@@ -9,7 +9,7 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
-/* ---- Other budgets and rates: a brief search for a plan ---- */
+/* ---- Other budgets and rates: another plan ---- */
 
 /* The job under another problem's budgets and rates, to be planned; mr_planning_clear it. */
 static struct mr_plan make_trial(const struct mr_plan *plan,
@@ -27,7 +27,7 @@ static mr_status ask_gain(const struct mr_plan *plan, const struct mr_plan_probl
                           struct mr_outcome *outcome_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan trial = make_trial(plan, problem);
-  mr_status status = mr_planning_search_like(&trial, plan->problem.program);
+  mr_status status = mr_planning_search(&trial);
   if (status == MR_OK) {
     struct mr_outcome outcome = {.asked = true, .fits = trial.layout->fits || layout->fits};
     double seconds = trial.layout->fits ? trial.layout->step_seconds : INFINITY;

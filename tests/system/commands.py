@@ -3,6 +3,7 @@
 """plan, info, bench, and the two commands that the README opens with."""
 
 import pathlib
+import re
 
 import harness
 from harness import TINY
@@ -121,6 +122,26 @@ class Explained(harness.Case):
         smallest = explained["smallest_device_bytes"]
         rest = ["--host-mem", "128KiB", *harness.nvme()]
         self.assert_status(harness.run("plan", *TINY, *rest, "--device-mem", smallest), 0)
+
+    def test_gains_are_those_of_plans(self):
+        """What one would gain by a change is what planning with it gives."""
+        example = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        job = ["--preset", "gpt2", "--batch", "1", "--seq", "128", "--dtype", "bf16"]
+
+        def planned(profile, mebibytes, *rest):
+            return harness.run("plan", "--json", "--profile", profile, *job, "--device-mem",
+                               "%dMiB" % mebibytes, *rest).events("plan")[0]
+
+        now = planned(example, 500, "--explain")
+        self.assertGreater(now["links"]["device_to_host"]["bytes"], 0)
+        faster = harness.scratch / "faster.profile"
+        faster.write_text(re.sub(r"(device_to_host *= )52 GB/s", r"\g<1>104 GB/s",
+                                 example.read_text()))
+        gains = now["explain"]
+        for told, plan in ((gains["twice_as_fast"]["device_to_host"], planned(faster, 500)),
+                           (gains["one_more_gib"]["device"], planned(example, 1524))):
+            best = min(now["predicted_seconds"], plan["predicted_seconds"])
+            self.assertAlmostEqual(told["predicted_seconds"], best, delta=1e-9)
 
     def test_of_a_kept_plan(self):
         path = harness.scratch / "explained.plan"

@@ -104,7 +104,7 @@ static void questions_defer_where_the_plan_had_to(void **state) {
   trial.op_seconds = NULL;
   trial.deferred_op_count = 0;
   trial.problem.budget_bytes[MR_TIER_DEVICE] *= 2;
-  assert_int_equal(mr_planning_search_like(&trial, plan->problem.program), MR_OK);
+  assert_int_equal(mr_planning_search(&trial), MR_OK);
   assert_int_equal(trial.deferred_op_count, 1);
   mr_planning_clear(&trial);
   mr_plan_destroy(plan);
@@ -269,7 +269,7 @@ static void a_host_runs_as_many_updates_as_it_had_better(void **state) {
   for (uint32_t i = 0; i < MR_COUNT_OF(hosts); i++) {
     plan->problem.host_bytes_per_second = hosts[i];
     struct mr_search search = {.plan = plan};
-    mr_finalists_init(&search.finalists, plan, false);
+    mr_finalists_init(&search.finalists, plan);
     search.finalists.max_page_count = UINT64_MAX;
     uint32_t best = 1;
     double least = INFINITY;
