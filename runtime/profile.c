@@ -2,6 +2,7 @@
 /* The profile in use: getting one, asking it, teaching it. */
 #include "runtime/profile.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,33 @@ static mr_status get_ops(const struct mr_settings *settings, const struct mr_gra
   return status;
 }
 
+/* Loads what can be used of the settings' file. MR_UNSUPPORTED: nothing, and the machine may be
+ * measured into it. */
+static mr_status find_profile(const struct mr_settings *settings, const char *machine,
+                              struct mr_profile *profile) {
+  const char *path = settings->profile_path;
+  mr_status status = path == NULL ? MR_UNSUPPORTED : mr_profile_load(path, machine, profile);
+  if (status == MR_IO && settings->profile_named && errno != ENOENT) {
+    mr_log(MR_LOG_ERROR, "profile %s: %s", path, strerror(errno));
+    return status;
+  }
+  if (status == MR_INVALID && settings->profile_named) {
+    mr_log(MR_LOG_ERROR,
+           "profile %s: neither a profile that memrun wrote nor a machine's description; it is not "
+           "overwritten: name another file, or remove it",
+           path);
+    return status;
+  }
+  if (status == MR_INVALID) {
+    mr_log(MR_LOG_WARN, "profile %s: not written by memrun; measuring again", path);
+  } else if (status == MR_IO && settings->profile_named) {
+    mr_log(MR_LOG_WARN, "profile %s: not there; measuring this machine into it", path);
+  }
+  bool lacks_host = settings->device->streams != NULL && !(profile->host_bytes_per_second > 0);
+  bool useless = status != MR_OK || settings->reprofile || lacks_host;
+  return useless && status != MR_NO_MEMORY ? MR_UNSUPPORTED : status;
+}
+
 mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_graph *graph,
                          struct mr_profile **profile_out, struct mr_store_rates *nvme_out) {
   struct mr_profile *profile = mr_allocate(1, sizeof *profile);
@@ -175,14 +203,8 @@ mr_status mr_profile_get(const struct mr_settings *settings, const struct mr_gra
   char machine[MR_PROFILE_KEY_BYTES];
   machine_key(settings, machine);
   bool changed = false;
-  mr_status status = MR_INVALID;
-  if (settings->profile_path != NULL && !settings->reprofile) {
-    status = mr_profile_load(settings->profile_path, machine, profile);
-    bool lacks_host = settings->device->streams != NULL && !(profile->host_bytes_per_second > 0);
-    status = status == MR_OK && lacks_host ? MR_INVALID : status;
-  }
-  bool is_new = status == MR_INVALID;
-  if (is_new) {
+  mr_status status = find_profile(settings, machine, profile);
+  if (status == MR_UNSUPPORTED) {
     *profile = (struct mr_profile){0};
     memcpy(profile->machine, machine, sizeof machine);
     status = settings->device->streams != NULL ? mr_profile_measure_accelerator(settings, profile)

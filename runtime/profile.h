@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The profile is what a machine was measured to do, kept in one JSON file between runs. It belongs
- * to one machine (processor, cores, threads of the run); a file of another machine, or one that is
- * not what it says, is measured again and replaced. NVMe rates are kept for each set of devices.
+ * to one machine (processor, cores, threads of the run); one of another machine or version is
+ * measured again and replaced. NVMe rates are kept for each set of devices.
  *
  * An op's seconds come from ops of its kind and of like size that were run before, in a step or by
  * themselves before the first plan (rehearse.c); else from what the machine does with memory and
@@ -66,7 +66,8 @@ struct mr_profile {
 
 /*
  * Reads a profile's text. Every number is checked: rates are finite and positive, counts within
- * their bounds. MR_INVALID where anything is not as written by mr_profile_save (nothing is logged);
+ * their bounds. MR_UNSUPPORTED: a profile, but of another version of memrun, or something in it is
+ * not as mr_profile_save writes it; MR_INVALID: no profile at all (nothing is logged either way);
  * MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_profile_parse(const char *text, size_t bytes,
@@ -75,8 +76,9 @@ MR_CHECK_RESULT mr_status mr_profile_parse(const char *text, size_t bytes,
 /* The profile as JSON; the caller frees it with free(). MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_print(const struct mr_profile *profile, char **text_out);
 
-/* Loads the file. MR_INVALID: there is none (not logged), or not a usable one of this machine (one
- * line at warn level). */
+/* Loads the file. MR_UNSUPPORTED: a profile that is of no use here, being of another machine (told
+ * at info level) or another version (at warn level); MR_INVALID: something else; MR_IO: there is
+ * none, or it cannot be read, as errno says; nothing is logged of these two. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
                                           struct mr_profile *profile_out);
 /* Writes beside the file and renames; a failure is one line at warn level and no more, because a
@@ -91,8 +93,10 @@ struct mr_settings;
 
 /*
  * The profile of this machine for these settings and the ops of the graph, which may be NULL:
- * loaded where possible, measured where not, saved where it was measured. *nvme_out: the rates of
- * the settings' paths, where NVMe is used. MR_NO_MEMORY; what mr_store_probe and ops give.
+ * loaded where possible, measured where not, saved where it was measured. A file that the options
+ * name is left alone where it is no profile (MR_INVALID) or cannot be read (MR_IO), which is
+ * logged; one that is not there is told of at warn level. *nvme_out: the rates of the settings'
+ * paths, where NVMe is used. MR_NO_MEMORY; what mr_store_probe and ops give.
  */
 MR_CHECK_RESULT mr_status mr_profile_get(const struct mr_settings *settings,
                                          const struct mr_graph *graph,

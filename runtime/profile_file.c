@@ -14,6 +14,7 @@
 #include "runtime/profile.h"
 
 #define FORMAT_VERSION 2 /* 1 had coarser sizes of ops */
+#define VERSION_KEY    "memrun_profile"
 
 /* A finite number above 0 that no rate of a machine exceeds. */
 static bool get_rate(const json_t *object, const char *key, double *value_out) {
@@ -124,7 +125,7 @@ static bool get_host_rate(const json_t *root, const char *key, double *rate_out)
 
 static bool read_root(const json_t *root, struct mr_profile *profile) {
   uint32_t version = 0;
-  return get_index(root, "memrun_profile", FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
+  return get_index(root, VERSION_KEY, FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
          get_text(root, "machine", profile->machine, sizeof profile->machine) &&
          get_rate(root, "device_to_host", &profile->copy_bytes_per_second[0]) &&
          get_rate(root, "host_to_device", &profile->copy_bytes_per_second[1]) &&
@@ -149,11 +150,11 @@ mr_status mr_profile_parse(const char *text, size_t bytes, struct mr_profile *pr
   json_error_t error;
   json_t *root = NULL;
   mr_status status = mr_json_read("the profile", text, bytes, &root, &error);
-  if (status != MR_NO_MEMORY) {
-    status = status == MR_OK && read_root(root, profile) ? MR_OK : MR_INVALID;
-  }
-  if (status == MR_OK) {
+  if (status == MR_OK && read_root(root, profile)) {
     *profile_out = *profile;
+  } else if (status != MR_NO_MEMORY) {
+    bool is_profile = json_is_integer(json_object_get(root, VERSION_KEY));
+    status = is_profile ? MR_UNSUPPORTED : MR_INVALID;
   }
   json_decref(root);
   free(profile);
@@ -199,7 +200,7 @@ static int print_host_rate(json_t *root, const char *key, double rate) {
 
 mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
   json_t *root = json_pack(
-      "{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "memrun_profile", FORMAT_VERSION, "machine",
+      "{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", VERSION_KEY, FORMAT_VERSION, "machine",
       profile->machine, "device_to_host", profile->copy_bytes_per_second[0], "host_to_device",
       profile->copy_bytes_per_second[1], "flops_per_second", profile->flops_per_second,
       "bytes_per_second", profile->bytes_per_second, "bind_seconds_per_move",
@@ -215,11 +216,11 @@ mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
   return mr_json_print(root, JSON_INDENT(1), "the profile", text_out);
 }
 
-/* MR_INVALID: there is no file, or, which is logged, not one of a profile. */
+/* As mr_profile_load, whichever machine it is of. */
 static mr_status read_profile(const char *path, struct mr_profile *profile_out) {
   FILE *file = fopen(path, "re");
   if (file == NULL) {
-    return MR_INVALID;
+    return MR_IO;
   }
   char *text = mr_allocate(MR_PROFILE_MAX_BYTES + 1, 1);
   if (text == NULL) {
@@ -227,13 +228,14 @@ static mr_status read_profile(const char *path, struct mr_profile *profile_out) 
     return MR_NO_MEMORY;
   }
   size_t bytes = fread(text, 1, MR_PROFILE_MAX_BYTES + 1, file);
-  mr_status status = ferror(file) ? MR_INVALID : mr_profile_parse(text, bytes, profile_out);
+  int error = errno;
+  mr_status status = ferror(file) ? MR_IO : mr_profile_parse(text, bytes, profile_out);
   fclose(file);
   free(text);
-  if (status == MR_INVALID) {
-    mr_log(MR_LOG_WARN,
-           "profile %s: not a profile that this version of memrun wrote; measuring again", path);
+  if (status == MR_UNSUPPORTED) {
+    mr_log(MR_LOG_WARN, "profile %s: of another version of memrun; measuring again", path);
   }
+  errno = error;
   return status;
 }
 
@@ -241,7 +243,7 @@ mr_status mr_profile_load(const char *path, const char *machine, struct mr_profi
   mr_status status = read_profile(path, profile_out);
   if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
     mr_log(MR_LOG_INFO, "profile %s: of another machine or thread count; measuring again", path);
-    status = MR_INVALID;
+    status = MR_UNSUPPORTED;
   }
   return status;
 }
@@ -289,7 +291,7 @@ static mr_status change(const char *path, void (*edit)(struct mr_profile *, doub
     mr_profile_save(path, profile);
   }
   free(profile);
-  return status == MR_INVALID ? MR_OK : status;
+  return status == MR_NO_MEMORY ? status : MR_OK;
 }
 
 static void forget_nvme(struct mr_profile *profile, double unused) {

@@ -128,6 +128,7 @@ struct mr_settings {
   uint32_t threads;
   char *trace_path;           /* NULL: none */
   char *profile_path;         /* NULL: nowhere to keep it */
+  bool profile_named;         /* by the options */
   char *plan_path;            /* NULL: a plan is made */
   struct mr_machine *machine; /* that profile_path describes; NULL: this one */
   bool reprofile;

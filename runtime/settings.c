@@ -114,7 +114,8 @@ static mr_status take_paths(struct mr_settings *settings, const struct mr_option
 /* NULL without an error where the environment names no place. */
 static mr_status take_profile_path(struct mr_settings *settings, const struct mr_options *options) {
   const char *file = settings->device == &mr_device_cpu ? "profile.json" : "profile-cuda.json";
-  if (options->profile_path != NULL) {
+  settings->profile_named = options->profile_path != NULL;
+  if (settings->profile_named) {
     settings->profile_path = mr_string_copy(options->profile_path);
     return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
   }

@@ -353,13 +353,39 @@ class Info(harness.Case):
                                   env={"MEMRUN_CUDA_DRIVER": harness.fake_driver})
             self.assert_fails(outcome, harness.USAGE, option[0], "--device cpu")
 
-    def test_profile_that_is_garbage_is_replaced(self):
-        path = harness.scratch / "profile.json"
-        path.write_text("{nonsense")
-        outcome = harness.run("info", "--json", "--profile", path)
+    def told(self, words, path, *arguments, env=None):
+        """One line has the words and the path, and a profile is there that says nothing."""
+        outcome = harness.run("info", "--json", *arguments, env=env)
         self.assert_status(outcome, 0)
         self.assertEqual(len(outcome.errors()), 1)
+        for word in (words, str(path)):
+            self.assertIn(word, outcome.err)
         self.assertEqual(harness.run("info", "--json", "--profile", path).err, "")
+
+    def test_profile_that_is_not_there_is_measured(self):
+        path = harness.folder("profiles") / "new.json"
+        self.told("not there; measuring this machine into it", path, "--profile", path)
+        profile = path.read_text()
+        self.assertIn('"memrun_profile": 2', profile)
+        path.write_text(profile.replace('"memrun_profile": 2', '"memrun_profile": 1'))
+        self.told("of another version", path, "--profile", path)
+
+    def test_garbage_in_the_cache_is_replaced(self):
+        cache = harness.folder("garbage")
+        path = cache / "memrun" / "profile.json"
+        path.parent.mkdir()
+        path.write_text("{nonsense")
+        self.told("not written by memrun", path, env={"XDG_CACHE_HOME": cache})
+
+    def test_what_is_no_profile_is_not_overwritten(self):
+        path = harness.folder("profiles") / "mine.json"
+        for text in ("", "{nonsense", "{}", '{"memrun_plan": 8, "machine": "m"}'):
+            path.write_text(text)
+            for extra in ([], ["--reprofile"]):
+                self.assert_fails(harness.run("info", "--profile", path, *extra), harness.USAGE,
+                                  path, "not overwritten")
+                self.assertEqual(path.read_text(), text)
+        self.assert_fails(harness.run("info", "--profile", path.parent), harness.IO, path.parent)
 
 
 class Bench(harness.Case):
