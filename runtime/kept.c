@@ -15,18 +15,13 @@
 #include "plan/plan_file.h"
 #include "runtime/planning.h"
 
-static const char *machine_name(const struct mr_plan *plan) {
-  const struct mr_settings *settings = &plan->settings;
-  return settings->machine != NULL ? settings->machine->name : plan->profile->machine;
-}
-
 /* ---- Writing ---- */
 
 static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   struct mr_plan_header header = {.footprint_bytes = plan->footprint_bytes,
                                   .deferred = plan->deferred_op_count > 0,
                                   .staying = plan->problem.program->staying_count};
-  snprintf(header.machine, sizeof header.machine, "%s", machine_name(plan));
+  snprintf(header.machine, sizeof header.machine, "%s", mr_plan_machine(plan));
   mr_graph_digest(plan->graph, &header.job);
   memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
   header.again = mr_allocate(plan->recomputed_op_count, sizeof *header.again);
@@ -117,7 +112,7 @@ static mr_status check_job(const struct mr_plan *plan, const struct mr_digest *o
 }
 
 static mr_status check_machine(const struct mr_plan *plan, const char *of_file) {
-  const char *name = machine_name(plan);
+  const char *name = mr_plan_machine(plan);
   if (strcmp(name, of_file) == 0) {
     return MR_OK;
   }

@@ -223,6 +223,9 @@ uint64_t mr_plan_smallest_bytes(const struct mr_plan *plan, uint64_t own_bytes);
 /* What others have of the device while the plan runs, its pinned memory's tables counted in. */
 uint64_t mr_plan_outside_bytes(const struct mr_plan *plan);
 
+/* The machine that the plan is for: processor, cores, threads; or the name of a described one. */
+const char *mr_plan_machine(const struct mr_plan *plan);
+
 /* Logs the one line of a plan that does not fit. */
 void mr_plan_log_refusal(const struct mr_plan *plan);
 

@@ -27,6 +27,11 @@ const char *mr_bound_name(double compute_seconds, double host_seconds, const dou
   return name;
 }
 
+const char *mr_plan_machine(const struct mr_plan *plan) {
+  const struct mr_settings *settings = &plan->settings;
+  return settings->machine != NULL ? settings->machine->name : plan->profile->machine;
+}
+
 static void sum_gaps(const struct mr_plan *plan, struct mr_plan_summary *summary) {
   const struct mr_program_plan *layout = plan->layout;
   for (uint32_t i = 0; i < layout->gap_count; i++) {
@@ -92,6 +97,9 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .host_bytes_per_second = plan->problem.host_bytes_per_second,
       .outside_bytes =
           layout->fits ? mr_plan_outside_bytes(plan) : most_outside_bytes(&plan->settings),
+      .machine = mr_plan_machine(plan),
+      .described = plan->settings.machine != NULL,
+      .profile_path = plan->settings.profile_path,
   };
   MR_ASSERT(layout->largest_op < layout->program->op_count);
   summary.largest_op = layout->program->ops[layout->largest_op].name;

@@ -82,9 +82,9 @@ void job_print_model(struct output *output, const struct trainer_info *info) {
               "model      %u layers, %u heads, %u wide, %u words: %.4g million parameters (%s)\n",
               info->layers, info->heads, info->width, info->vocab,
               (double)info->parameter_count / 1e6, mr_size_format(info->parameter_bytes, &bytes));
-  output_text(output, "step       %u sequences of %u tokens, %llu tokens a step; GEMM by %s%s\n",
+  output_text(output, "step       %u sequences of %u tokens, %llu tokens a step%s%s%s\n",
               info->batch, info->seq, (unsigned long long)info->tokens_per_step,
-              info->gemm == NULL ? "the built-in reference" : info->gemm,
+              info->gemm == NULL ? "" : "; GEMM by ", info->gemm == NULL ? "" : info->gemm,
               info->dtype == MR_BF16 ? ", layers in bf16" : "");
   if (info->loss_floor >= 0) {
     output_text(output, "data       Markov source; no model can get below a loss of %.4f\n",

@@ -101,14 +101,21 @@ static void print_largest(struct output *output, const struct mr_graph *graph) {
   }
 }
 
-/* What the library tells of the plan, after the event and before the model; the explanation, where
- * there is one, comes last. */
+static json_t *machine_json(const struct mr_plan_summary *summary) {
+  const char *path = summary->profile_path;
+  return json_pack("{s:o, s:b, s:o}", "machine", json_text(summary->machine), "described",
+                   summary->described, "profile", path == NULL ? json_null() : json_text(path));
+}
+
+/* What the library tells of the plan, after the event and before the machine and the model; the
+ * explanation, where there is one, comes last. */
 static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *plan,
-                         json_t *explanation) {
+                         const struct mr_plan_summary *summary, json_t *explanation) {
   json_t *details = job_plan_details(plan);
   json_t *object = details == NULL ? NULL : json_pack("{s:s}", "event", "plan");
   if (object != NULL &&
       (json_object_update(object, details) != 0 ||
+       json_object_update_new(object, machine_json(summary)) != 0 ||
        json_object_set_new(object, "model", job_model_json(info)) != 0 ||
        (explanation != NULL && json_object_set(object, "explain", explanation) != 0))) {
     json_decref(object);
@@ -118,9 +125,21 @@ static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *
   return object;
 }
 
+/* Which machine was planned for: the name of a description is easily mistyped. */
+static void print_machine(struct output *output, const struct mr_plan_summary *summary) {
+  const char *path = summary->profile_path;
+  if (summary->described) {
+    output_text(output, "machine    %s, described by %s\n", summary->machine, path);
+  } else {
+    output_text(output, "machine    this one%s%s\n", path == NULL ? "" : ", profile ",
+                path == NULL ? "" : path);
+  }
+}
+
 static void print_verdict(struct output *output, const struct trainer_info *info,
                           const struct mr_plan *plan, const struct mr_plan_summary *summary) {
   job_print_model(output, info);
+  print_machine(output, summary);
   job_print_footprint(output, summary);
   output_text(output, "verdict    %s\n", summary->fits ? "fits" : "does not fit");
   if (summary->fits) {
@@ -139,7 +158,7 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
     return status;
   }
   if (cli->json) {
-    status = output_json(output, plan_json(info, plan, explanation));
+    status = output_json(output, plan_json(info, plan, &summary, explanation));
   } else {
     print_verdict(output, info, plan, &summary);
     if (explanation != NULL) {

@@ -89,13 +89,13 @@ struct trainer_info {
   uint64_t first_step;      /* 1, or one after the checkpoint's */
   double loss_floor;        /* nats for each token; negative: not known */
   mr_dtype dtype;
-  const char *gemm; /* the GEMM library and version */
+  const char *gemm; /* the GEMM library and version; NULL: nothing runs on this machine */
 };
 
 /*
  * Everything of a job that needs neither tiers nor a plan, for planning without running: the graph
- * and its kernels, which are loaded, so that what they take of a device is seen by who plans. Bad
- * options are refused here.
+ * and its kernels, which are loaded, so that what they take of a device is seen by who plans; none
+ * where plans are for elsewhere. Bad options are refused here.
  */
 MR_CHECK_RESULT mr_status trainer_prepare(const struct trainer_options *options,
                                           struct trainer **trainer_out);

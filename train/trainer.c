@@ -30,7 +30,9 @@ static void fill_info(struct trainer *trainer) {
   info->tokens_per_step = (uint64_t)options->batch * options->seq * options->grad_accum;
   info->first_step = 1;
   info->dtype = options->dtype;
-  if (options->backend == MR_BACKEND_CUDA) {
+  if (trainer->options.elsewhere) {
+    info->gemm = NULL;
+  } else if (options->backend == MR_BACKEND_CUDA) {
     info->gemm = "cuBLASLt";
   } else {
     info->gemm = options->reference ? "reference" : kernel_gemm_name();
@@ -40,6 +42,9 @@ static void fill_info(struct trainer *trainer) {
 /* Finds what the ops compute with, before their graph is built. */
 static mr_status open_kernels(struct trainer *trainer) {
   const struct trainer_options *options = &trainer->options;
+  if (options->elsewhere) {
+    return MR_OK;
+  }
   if (options->run.device == MR_BACKEND_CUDA) {
     mr_status status = cuda_kernels_open();
     trainer->cuda_kernels = status == MR_OK;
@@ -49,10 +54,7 @@ static mr_status open_kernels(struct trainer *trainer) {
     return MR_OK;
   }
   mr_status status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
-  if (status != MR_OK || options->elsewhere) {
-    return status;
-  }
-  return kernel_gemm_check(options->dtype);
+  return status == MR_OK ? kernel_gemm_check(options->dtype) : status;
 }
 
 static mr_status build_step(struct trainer *trainer) {

@@ -155,6 +155,12 @@ struct mr_plan_summary {
   /* Of a device with memory of its own: what its context, libraries, kernels, page tables of pinned
    * memory and others have there. It counts in the device's budget, need and smallest budget. */
   uint64_t outside_bytes;
+  /* The machine that the plan is for: its name, as kept plans have it; whether that is one which
+   * profile_path describes, and nothing runs on; and the description, or where the measured speeds
+   * are kept (NULL: nowhere). */
+  const char *machine;
+  bool described;
+  const char *profile_path;
 };
 
 struct mr_plan;

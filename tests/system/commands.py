@@ -254,6 +254,25 @@ host_to_device = 1 GB/s
             self.assertGreater(events[-1]["host_ops"], 0)
         self.assertEqual(events[0], events[1])
 
+    def test_the_machine_is_told(self):
+        """The matrix library is this machine's, and so is --device cuda, which is not looked at."""
+        path = self.write(self.MACHINE)
+        for device in ([], ["--device", "cuda"]):
+            outcome = harness.run("plan", *TINY, *device, "--profile", path)
+            self.assert_status(outcome, 0)
+            self.assertEqual(outcome.err, "")
+            self.assertIn("\nmachine    shed, described by %s\n" % path, outcome.out)
+            self.assertNotIn("GEMM", outcome.out)
+        event = harness.run("plan", "--json", *TINY, "--profile", path).events("plan")[0]
+        self.assertEqual([event[key] for key in ("machine", "described", "profile")],
+                         ["shed", True, str(path)])
+        cache = harness.scratch / "cache" / "memrun" / "profile.json"
+        self.assertIn("\nmachine    this one, profile %s\n" % cache,
+                      harness.run("plan", *TINY).out)
+        event = harness.run("plan", "--json", *TINY).events("plan")[0]
+        self.assertRegex(event["machine"], r".\|\d+\|2$")
+        self.assertEqual([event[key] for key in ("described", "profile")], [False, str(cache)])
+
     def test_budgets_are_its_tiers_unless_given(self):
         path = self.write(self.MACHINE)
         event = harness.run("plan", "--json", *TINY, "--profile", path).events("plan")[0]
