@@ -110,6 +110,8 @@ struct mr_size_text {
   char text[24];
 };
 const char *mr_size_format(uint64_t bytes, struct mr_size_text *buffer);
+/* The same, rounded up: for a size that somebody types because it is enough. */
+const char *mr_size_format_enough(uint64_t bytes, struct mr_size_text *buffer);
 
 /*
  * Reads a size: digits, an optional fraction, an optional suffix K M G T (powers of 1000) or KiB

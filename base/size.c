@@ -2,6 +2,7 @@
 /* Byte counts as people write and read them: whole numbers throughout, so that no locale and no
  * rounding comes between. */
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -13,7 +14,7 @@
 /* Sizes from here on are taken for mistakes; below it sums of a few still fit 64 bits. */
 #define SIZE_LIMIT_BYTES (1ull << 62)
 
-const char *mr_size_format(uint64_t bytes, struct mr_size_text *buffer) {
+static const char *format(uint64_t bytes, bool up, struct mr_size_text *buffer) {
   static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = (double)bytes;
   size_t unit = 0;
@@ -23,8 +24,18 @@ const char *mr_size_format(uint64_t bytes, struct mr_size_text *buffer) {
     unit++;
   }
   int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  double shown_units = digits == 0 ? 1 : digits == 1 ? 10 : 100;
+  value = up ? ceil(value * shown_units) / shown_units : value;
   snprintf(buffer->text, sizeof buffer->text, "%.*f %s", digits, value, units[unit]);
   return buffer->text;
+}
+
+const char *mr_size_format(uint64_t bytes, struct mr_size_text *buffer) {
+  return format(bytes, false, buffer);
+}
+
+const char *mr_size_format_enough(uint64_t bytes, struct mr_size_text *buffer) {
+  return format(bytes, true, buffer);
 }
 
 static bool suffix_scale(const char *suffix, uint64_t *scale_out) {

@@ -241,7 +241,7 @@ static mr_status refuse_smaller(const struct mr_run *run, const struct mr_plan *
   char outcome[96];
   uint64_t smallest = mr_plan_smallest_device_bytes(plan);
   snprintf(outcome, sizeof outcome, "no plan fits the rest; --device-mem %llu (%s) would do",
-           (unsigned long long)smallest, mr_size_format(smallest, &text));
+           (unsigned long long)smallest, mr_size_format_enough(smallest, &text));
   tell_outside(run, MR_LOG_ERROR, outcome);
   return MR_DOES_NOT_FIT;
 }

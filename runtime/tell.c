@@ -169,7 +169,7 @@ void mr_plan_log_refusal(const struct mr_plan *plan) {
   char others[96] = "";
   list_operands(layout->program, op, operands, sizeof operands);
   const char *needs = mr_size_format(layout->largest_op_bytes, &text[0]);
-  const char *least = mr_size_format(smallest, &text[1]);
+  const char *least = mr_size_format_enough(smallest, &text[1]);
   mr_settings_tell_budgets(&plan->settings, budget);
   if (outside > 0) {
     snprintf(others, sizeof others, " with the %s that its context, libraries and others have",

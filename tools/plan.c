@@ -180,7 +180,7 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
            "does not fit: %s needs %s at once; the smallest device budget that would do is %s: "
            "--device-mem %llu",
            summary.largest_op, mr_size_format(summary.largest_op_bytes, &need),
-           mr_size_format(summary.smallest_device_bytes, &smallest),
+           mr_size_format_enough(summary.smallest_device_bytes, &smallest),
            (unsigned long long)summary.smallest_device_bytes);
     return MR_DOES_NOT_FIT;
   }

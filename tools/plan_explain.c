@@ -272,15 +272,18 @@ static void print_end(struct output *output, const struct mr_plan_summary *summa
   struct mr_size_text step;
   struct mr_size_text day;
   const json_t *least = json_object_get(explanation, "smallest_device_bytes");
-  output_text(output, "\nsmallest device budget %s",
-              json_is_null(least) ? "none: the other tiers are short"
-                                  : mr_size_format((uint64_t)json_integer_value(least), &smallest));
+  if (json_is_null(least)) {
+    output_text(output, "\nsmallest device budget none: the other tiers are short\n");
+  } else {
+    uint64_t bytes = (uint64_t)json_integer_value(least);
+    output_text(output, "\nsmallest device budget %s: --device-mem %llu\n",
+                mr_size_format_enough(bytes, &smallest), (unsigned long long)bytes);
+  }
   if (summary->fits) {
-    output_text(output, "; NVMe is written %s a step, %s a day",
+    output_text(output, "NVMe is written %s a step, %s a day\n",
                 mr_size_format(bytes_of(explanation, "nvme_written_bytes_a_step"), &step),
                 mr_size_format((uint64_t)number_of(explanation, "nvme_written_bytes_a_day"), &day));
   }
-  output_text(output, "\n");
 }
 
 void plan_explain_print(struct output *output, const struct mr_plan_summary *summary,

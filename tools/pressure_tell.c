@@ -46,7 +46,7 @@ static void add_budget(struct line *line, const struct pressure *pressure,
 static void add_reason(struct line *line, const struct pressure_row *row) {
   struct mr_size_text size;
   if (row->state == PRESSURE_DOES_NOT_FIT) {
-    line_add(line, "needs %s", mr_size_format(row->smallest_bytes, &size));
+    line_add(line, "needs %s", mr_size_format_enough(row->smallest_bytes, &size));
   } else if (row->state == PRESSURE_FAILED) {
     bool killed = row->end.signal_number != 0;
     line_add(line, "failed, %s %d", killed ? "signal" : "exit",
@@ -180,7 +180,7 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
   job_print_model(output, &pressure->info);
   output_text(output, "footprint  %s; the smallest device budget is %s\n",
               mr_size_format(pressure->footprint_bytes, &footprint),
-              mr_size_format(pressure->smallest_bytes[PRESSURE_MEMRUN], &smallest));
+              mr_size_format_enough(pressure->smallest_bytes[PRESSURE_MEMRUN], &smallest));
   output_text(output, "measured   medians of %u rounds, %u steps in each after %u\n",
               pressure->rounds, pressure->steps, PRESSURE_WARM_STEPS);
   if (pressure_others_share(pressure) > 0) {

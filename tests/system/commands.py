@@ -121,7 +121,10 @@ class Explained(harness.Case):
             self.assertGreaterEqual(gain["gain_seconds"], 0)
         smallest = explained["smallest_device_bytes"]
         rest = ["--host-mem", "128KiB", *harness.nvme()]
-        self.assert_status(harness.run("plan", *TINY, *rest, "--device-mem", smallest), 0)
+        shown = re.search(r"\nsmallest device budget (\S+) (\S+): --device-mem %d\n" % smallest,
+                          harness.run("plan", "--explain", *job).out)
+        for enough in (smallest, shown[1] + shown[2]):
+            self.assert_status(harness.run("plan", *TINY, *rest, "--device-mem", enough), 0)
 
     def test_gains_are_those_of_plans(self):
         """What one would gain by a change is what planning with it gives."""

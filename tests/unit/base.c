@@ -70,6 +70,29 @@ static void sizes_format(void **state) {
   assert_string_equal(mr_size_format(UINT64_MAX, &text), "16.0 EiB");
 }
 
+/* What is said to be enough is enough when it is typed, and not much more. */
+static void sizes_that_are_enough(void **state) {
+  (void)state;
+  struct mr_size_text text;
+  assert_string_equal(mr_size_format_enough(512, &text), "512 B");
+  assert_string_equal(mr_size_format_enough(34 * MR_MIB, &text), "34.0 MiB");
+  assert_string_equal(mr_size_format_enough(34 * MR_MIB + 16384, &text), "34.1 MiB");
+  struct mr_random random;
+  mr_random_init(&random, 11);
+  for (uint32_t i = 0; i < 10000; i++) {
+    uint64_t bytes = mr_random_u64(&random) >> (4 + mr_random_below(&random, 60));
+    mr_size_format_enough(bytes, &text);
+    char *space = strchr(text.text, ' ');
+    assert_non_null(space);
+    memmove(space, space + 1, strlen(space));
+    uint64_t typed = 0;
+    if (strchr(text.text, 'E') == NULL && strchr(text.text, 'P') == NULL) { /* no suffixes */
+      assert_int_equal(mr_size_parse(text.text, &typed), MR_OK);
+      assert_true(typed >= bytes && (double)typed <= (double)bytes * 1.011 + 1);
+    }
+  }
+}
+
 static void random_repeats(void **state) {
   (void)state;
   struct mr_random a;
@@ -143,13 +166,10 @@ static void statuses_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sizes_parse),
-      cmocka_unit_test(sizes_format),
-      cmocka_unit_test(random_repeats),
-      cmocka_unit_test(arrays_grow),
-      cmocka_unit_test(arrays_refuse_the_impossible),
-      cmocka_unit_test(log_lines_are_single),
-      cmocka_unit_test(statuses_are_named),
+      cmocka_unit_test(sizes_parse),           cmocka_unit_test(sizes_format),
+      cmocka_unit_test(sizes_that_are_enough), cmocka_unit_test(random_repeats),
+      cmocka_unit_test(arrays_grow),           cmocka_unit_test(arrays_refuse_the_impossible),
+      cmocka_unit_test(log_lines_are_single),  cmocka_unit_test(statuses_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
