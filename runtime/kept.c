@@ -121,6 +121,23 @@ static mr_status check_machine(const struct mr_plan *plan, const char *of_file) 
   return MR_INVALID;
 }
 
+/* Whether the plan does what the options want never done. */
+static mr_status check_asked(const struct mr_plan *plan, const struct mr_plan_header *header) {
+  const struct mr_settings *settings = &plan->settings;
+  if (settings->recompute == MR_RECOMPUTE_NONE && header->again_count > 0) {
+    mr_log(MR_LOG_ERROR, "plan %s: it runs %u ops again, and --recompute none wants none to",
+           settings->plan_path, header->again_count);
+    return MR_INVALID;
+  }
+  if (settings->defer == MR_DEFER_NEVER && header->deferred) {
+    mr_log(MR_LOG_ERROR,
+           "plan %s: it runs updates in the next step, and --defer never wants none there",
+           settings->plan_path);
+    return MR_INVALID;
+  }
+  return MR_OK;
+}
+
 /* Budgets that were left open are the plan's, as far as they are there. */
 static void take_budgets(struct mr_settings *settings, const uint64_t *of_file) {
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
@@ -155,6 +172,9 @@ static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file
   mr_status status = check_machine(plan, header->machine);
   if (status == MR_OK) {
     status = check_job(plan, &header->job);
+  }
+  if (status == MR_OK) {
+    status = check_asked(plan, header);
   }
   if (status != MR_OK) {
     return status;

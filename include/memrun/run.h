@@ -115,7 +115,8 @@ struct mr_options {
   bool reprofile;           /* measure the machine again */
   mr_policy policy;
   mr_replan replan;
-  const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there */
+  const char *plan_path; /* NULL: make a plan; else take the one that mr_plan_save wrote there,
+                            which may do nothing that recompute or defer rule out */
   mr_backend device;     /* where ops run */
   mr_defer defer;
 };

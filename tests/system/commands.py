@@ -203,6 +203,13 @@ class KeptPlan(harness.Case):
                           harness.DOES_NOT_FIT, path, "of device memory")
         self.assert_fails(harness.run("plan", *self.JOB, "--plan", harness.scratch / "none.plan"),
                           harness.IO, "none.plan")
+        for made, wanted in ((["--recompute", "full"], ["--recompute", "none"]),
+                             (["--defer", "always"], ["--defer", "never"])):
+            self.assert_status(harness.run("plan", *self.JOB, *self.nvme, *made, "--out", path), 0)
+            self.assert_status(harness.run("plan", *self.JOB, *rest), 0)
+            for command in ("plan", "train"):
+                self.assert_fails(harness.run(command, *self.JOB, *rest, *wanted), harness.USAGE,
+                                  path, " ".join(wanted))
         text = path.read_text()
         path.write_text(text[:len(text) // 2])
         self.assert_fails(harness.run("train", *self.JOB, *rest), harness.CORRUPT, path, "line")
