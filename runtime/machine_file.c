@@ -18,6 +18,8 @@
 #define DEFAULT_OP_OVERHEAD_SECONDS  5e-6
 #define DEFAULT_COPY_LATENCY_SECONDS 10e-6
 #define DEFAULT_NVME_LATENCY_SECONDS 150e-6
+/* Ends the kinds of ops in bf16 that run at another rate than in fp32. */
+#define BF16_SUFFIX ".bf16"
 /* No machine has more of anything; sums of such numbers stay exact enough. */
 #define MOST_VALUE 1e18
 
@@ -352,11 +354,48 @@ mr_status mr_machine_load(const char *path, struct mr_machine **machine_out) {
 
 /* ---- Ops ---- */
 
+/* Whether the rate tells what the op takes: the kinds are one, and it does what is counted. */
+static bool is_rate_of(const struct mr_machine_rate *rate, const struct mr_op *op) {
+  return strcmp(rate->kind, op->kind) == 0 && (!rate->by_flops || op->flops > 0);
+}
+
+/* What is left of a kind without its precision: a description has the rates of others as well. */
+static size_t stem_length(const char *kind) {
+  size_t length = strlen(kind);
+  size_t suffix = strlen(BF16_SUFFIX);
+  bool bf16 = length > suffix && strcmp(kind + length - suffix, BF16_SUFFIX) == 0;
+  return bf16 ? length - suffix : length;
+}
+
+static bool is_other_precision(const char *kind, const char *other) {
+  size_t length = stem_length(kind);
+  return strcmp(kind, other) != 0 && stem_length(other) == length &&
+         strncmp(kind, other, length) == 0;
+}
+
+void mr_machine_check_rates(const struct mr_machine *machine, const char *path,
+                            const struct mr_graph *graph) {
+  for (uint32_t i = 0; i < machine->rate_count; i++) {
+    const struct mr_machine_rate *rate = &machine->rates[i];
+    bool used = false;
+    bool same_kind = false;
+    for (uint32_t k = 0; k < graph->op_count && !used; k++) {
+      used = is_rate_of(rate, &graph->ops[k]) || is_other_precision(rate->kind, graph->ops[k].kind);
+      same_kind = same_kind || strcmp(rate->kind, graph->ops[k].kind) == 0;
+    }
+    if (!used) {
+      mr_log(MR_LOG_WARN, "profile %s: rate %s is not used: %s", path, rate->kind,
+             same_kind ? "these ops have no FLOPs that are counted; give it in bytes a second"
+                       : "the job has no ops of that kind");
+    }
+  }
+}
+
 double mr_machine_op_seconds(const struct mr_machine *machine, const struct mr_op *op) {
   double memory = (double)op->memory_bytes;
   for (uint32_t i = 0; i < machine->rate_count; i++) {
     const struct mr_machine_rate *rate = &machine->rates[i];
-    if (strcmp(rate->kind, op->kind) == 0) {
+    if (is_rate_of(rate, op)) {
       return (rate->by_flops ? op->flops : memory) / rate->per_second +
              machine->op_overhead_seconds;
     }

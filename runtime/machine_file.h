@@ -59,6 +59,11 @@ bool mr_machine_is_described(const char *path);
  */
 MR_CHECK_RESULT mr_status mr_machine_load(const char *path, struct mr_machine **machine_out);
 
+/* One line at warn level for each rate that is used for no op of the graph, nor would be in another
+ * precision: its kind is mistyped, or its unit is not what such ops count. */
+void mr_machine_check_rates(const struct mr_machine *machine, const char *path,
+                            const struct mr_graph *graph);
+
 /* What the op should take there, in seconds. */
 double mr_machine_op_seconds(const struct mr_machine *machine, const struct mr_op *op);
 

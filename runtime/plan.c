@@ -69,6 +69,8 @@ static mr_status make(struct mr_plan *plan) {
   mr_status status = MR_OK;
   if (plan->settings.machine == NULL) {
     status = mr_profile_get(&plan->settings, plan->graph, &plan->profile, &nvme);
+  } else {
+    mr_machine_check_rates(plan->settings.machine, plan->settings.profile_path, plan->graph);
   }
   if (status != MR_OK) {
     return status;

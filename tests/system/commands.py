@@ -291,6 +291,14 @@ host_to_device = 1 GB/s
                             "--offload", "none").events("plan")[0]
         self.assertEqual(event["budget_bytes"], {"device": 4 << 20, "host": 0, "nvme": 0})
 
+    def test_a_rate_of_no_op_is_told(self):
+        path = self.write(self.MACHINE + "rate attention.foward = 1 TFLOP/s\n" +
+                          "rate attention.forward.bf16 = 1 TFLOP/s\n")
+        outcome = harness.run("plan", *TINY, "--profile", path)
+        self.assert_status(outcome, 0)
+        self.assertEqual(len(outcome.errors()), 1)
+        self.assertIn("%s: rate attention.foward is not used" % path, outcome.err)
+
     def test_faults(self):
         path = self.write(self.MACHINE.replace("compute = 1 GFLOP/s", "compute = fast"))
         self.assert_fails(harness.run("plan", *TINY, "--profile", path), harness.USAGE, path,

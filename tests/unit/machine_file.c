@@ -69,6 +69,43 @@ static void an_op_takes_the_longer_of_two_and_a_start(void **state) {
   check_near(mr_machine_op_seconds(&machine, &op), 3 + 1e-3);
 }
 
+/* Such a rate is told, and is not used. */
+static void rates_of_no_op_are_told(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *words;
+  } cases[] = {
+      {"rate multiply = 1 TFLOP/s\n", ""},
+      {"rate multiply = 1 TB/s\n", ""},
+      {"rate multiply.bf16 = 1 TFLOP/s\n", ""},
+      {"rate divide = 1 TFLOP/s\n", ""},
+      {"rate mutliply = 1 TFLOP/s\n", "profile m: rate mutliply is not used: the job has no ops"},
+      {"rate multiply.fp8 = 1 TFLOP/s\n", "rate multiply.fp8 is not used: the job has no ops"},
+      {"rate multi = 1 TFLOP/s\n", "rate multi is not used: the job has no ops"},
+      {"rate add = 1 TB/s\n", ""},
+      {"rate add = 1 TFLOP/s\n", "rate add is not used: these ops have no FLOPs"},
+  };
+  struct mr_op ops[] = {{.kind = (char[]){"multiply"}, .flops = 1e11, .memory_bytes = 1000},
+                        {.kind = (char[]){"divide.bf16"}, .flops = 1e11, .memory_bytes = 1000},
+                        {.kind = (char[]){"add"}, .memory_bytes = 10000000000}};
+  const struct mr_graph graph = {.ops = ops, .op_count = MR_COUNT_OF(ops)};
+  mr_log_configure(keep_line, NULL, MR_LOG_WARN);
+  for (size_t i = 0; i < MR_COUNT_OF(cases); i++) {
+    char text[512];
+    struct mr_machine machine;
+    snprintf(text, sizeof text, "%s%s", SMALL, cases[i].line);
+    assert_int_equal(mr_machine_parse("m", text, strlen(text), &machine), MR_OK);
+    last_line[0] = '\0';
+    mr_machine_check_rates(&machine, "m", &graph);
+    assert_int_equal(last_line[0] == '\0', cases[i].words[0] == '\0');
+    assert_non_null(strstr(last_line, cases[i].words));
+    bool bytes_are_told = strcmp(cases[i].line, "rate add = 1 TB/s\n") == 0;
+    check_near(mr_machine_op_seconds(&machine, &ops[2]) - machine.op_overhead_seconds,
+               bytes_are_told ? 0.01 : 1);
+  }
+  mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
+}
+
 static void what_is_left_out_has_a_default(void **state) {
   (void)state;
   struct mr_machine machine;
@@ -162,6 +199,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_example_is_read),
       cmocka_unit_test(an_op_takes_the_longer_of_two_and_a_start),
+      cmocka_unit_test(rates_of_no_op_are_told),
       cmocka_unit_test(what_is_left_out_has_a_default),
       cmocka_unit_test(faults_have_a_line_and_a_cause),
       cmocka_unit_test(long_lines_and_zero_bytes_are_refused),
