@@ -38,23 +38,6 @@ mr_status mr_file_available(const struct mr_nvme_path *path, uint64_t *bytes_out
   return MR_OK;
 }
 
-mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
-                             uint64_t *bytes_out) {
-  uint64_t total = 0;
-  for (uint32_t i = 0; i < path_count; i++) {
-    uint64_t bytes = 0;
-    mr_status status = mr_file_available(&paths[i], &bytes);
-    if (status != MR_OK) {
-      return status;
-    }
-    if (!mr_add_u64(total, bytes, &total)) {
-      total = UINT64_MAX / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
-    }
-  }
-  *bytes_out = total;
-  return MR_OK;
-}
-
 /* Creates a file with a name that no one has, and takes the name away. */
 static int open_named(const char *directory, int flags) {
   for (uint32_t i = 0; i < NAME_TRIES; i++) {
@@ -85,6 +68,41 @@ static int open_unlinked(const char *directory, int extra_flags) {
     fd = open_named(directory, flags);
   }
   return fd;
+}
+
+static mr_status refuse_file(const char *directory) {
+  mr_log(MR_LOG_ERROR, "nvme %s: no file can be made there: %s", directory, strerror(errno));
+  return MR_IO;
+}
+
+/* A folder that is none, or that may not be written, has as much free as any. */
+static mr_status try_file(const char *directory) {
+  int fd = open_unlinked(directory, 0);
+  if (fd < 0) {
+    return refuse_file(directory);
+  }
+  close(fd);
+  return MR_OK;
+}
+
+mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
+                             uint64_t *bytes_out) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < path_count; i++) {
+    uint64_t bytes = 0;
+    mr_status status = mr_file_available(&paths[i], &bytes);
+    if (status == MR_OK) {
+      status = try_file(paths[i].path);
+    }
+    if (status != MR_OK) {
+      return status;
+    }
+    if (!mr_add_u64(total, bytes, &total)) {
+      total = UINT64_MAX / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
+    }
+  }
+  *bytes_out = total;
+  return MR_OK;
 }
 
 /* Whether the file takes direct I/O in multiples of MR_STORE_ALIGN. */
@@ -127,8 +145,7 @@ static mr_status open_file(struct mr_lane *lane) {
     }
   }
   if (lane->fd < 0) {
-    mr_log(MR_LOG_ERROR, "nvme %s: no file can be made there: %s", lane->path, strerror(errno));
-    return MR_IO;
+    return refuse_file(lane->path);
   }
   return MR_OK;
 }

@@ -52,6 +52,17 @@ class Plan(harness.Case):
             self.assert_status(harness.run("plan", *job, "--host-mem", "0", *harness.nvme(),
                                            "--device-mem", device), status)
 
+    def test_a_path_that_cannot_be_used_is_refused_as_by_train(self):
+        """Also where the speed of its drive is known."""
+        path = harness.folder("unusable")
+        self.assert_status(harness.run("plan", *TINY, "--nvme", path, "--offload", "nvme"), 0)
+        (path / "file").touch()
+        for unusable in (path / "file", path / "missing", "/proc"):
+            for command in ("plan", "train", "info"):
+                job = [] if command == "info" else [*TINY, "--offload", "nvme"]
+                self.assert_fails(harness.run(command, *job, "--nvme", unusable), harness.IO,
+                                  "nvme %s: " % unusable)
+
     def test_nothing_is_written(self):
         path = harness.folder("planned")
         self.assert_status(harness.run("plan", *TINY, "--save", path / "save", "--ckpt",

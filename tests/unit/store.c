@@ -508,6 +508,8 @@ static void test_probe(void **state) {
   uint64_t available = 0;
   assert_int_equal(mr_store_available(options.paths, 2, &available), MR_OK);
   assert_true(available >= 64 * CHUNK && available % CHUNK == 0);
+  const struct mr_nvme_path none = {.path = "/dev/null", .limit_bytes = MR_BUDGET_AUTO};
+  assert_int_equal(mr_store_available(&none, 1, &available), MR_IO);
 }
 
 int main(void) {
