@@ -84,7 +84,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
       .size_bytes = sizeof summary,
       .fits = layout->fits,
       .footprint_bytes = plan->footprint_bytes,
-      .smallest_device_bytes = mr_plan_smallest_device_bytes(plan),
+      .smallest_device_bytes = layout->fits ? 0 : mr_plan_smallest_device_bytes(plan),
       .largest_op_bytes = layout->largest_op_bytes,
       .predicted_seconds = layout->step_seconds,
       .compute_seconds = layout->compute_seconds,
@@ -233,19 +233,29 @@ static json_t *links_of(const struct mr_plan_summary *summary) {
   return links;
 }
 
+/* What a plan promises, which one that does not fit cannot. */
+static json_t *promise(const struct mr_plan_summary *summary, double seconds) {
+  return summary->fits ? json_real(seconds) : json_null();
+}
+
+static json_t *smallest_of(const struct mr_plan_summary *summary) {
+  uint64_t bytes = summary->smallest_device_bytes;
+  return summary->fits || bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
 mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan_summary summary;
   mr_plan_summarize(plan, &summary);
   json_t *root = json_pack(
-      "{s:b, s:I, s:o, s:o, s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:s}", "fits", summary.fits,
+      "{s:b, s:I, s:o, s:o, s:o, s:s, s:I, s:o, s:o, s:f, s:f, s:s?}", "fits", summary.fits,
       "footprint_bytes", (json_int_t)summary.footprint_bytes, "budget_bytes",
       bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
-      "smallest_device_bytes", (json_int_t)summary.smallest_device_bytes, "largest_op",
-      summary.largest_op, "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
-      "predicted_seconds", summary.predicted_seconds, "bound_seconds", summary.bound_seconds,
-      "compute_seconds", summary.compute_seconds, "host_seconds", summary.host_seconds, "bound_by",
-      summary.bound_by);
+      "smallest_device_bytes", smallest_of(&summary), "largest_op", summary.largest_op,
+      "largest_op_bytes", (json_int_t)summary.largest_op_bytes, "predicted_seconds",
+      promise(&summary, summary.predicted_seconds), "bound_seconds",
+      promise(&summary, summary.bound_seconds), "compute_seconds", summary.compute_seconds,
+      "host_seconds", summary.host_seconds, "bound_by", summary.fits ? summary.bound_by : NULL);
   json_t *more = json_pack(
       "{s:o, s:o, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I}", "links", links_of(&summary),
       "gaps_bytes",

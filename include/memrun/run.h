@@ -131,10 +131,10 @@ struct mr_plan_summary {
   uint64_t footprint_bytes; /* the most device bytes of a step without any budget */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t
-      need_bytes[MR_TIER_COUNT]; /* the plan's peaks; of the smallest plan where it does not fit */
-  uint64_t
-      smallest_device_bytes; /* the smallest device budget that would do, other budgets equal */
-  const char *largest_op;    /* the op whose operands and scratch need most at once */
+      need_bytes[MR_TIER_COUNT];  /* the plan's peaks; of the smallest plan where it does not fit */
+  uint64_t smallest_device_bytes; /* of a plan that does not fit: the smallest device budget that
+                                     would do, other budgets equal; 0: it fits */
+  const char *largest_op;         /* the op whose operands and scratch need most at once */
   uint64_t largest_op_bytes;
   double predicted_seconds;
   double compute_seconds;              /* what the ops alone take */

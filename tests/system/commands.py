@@ -27,6 +27,16 @@ class Plan(harness.Case):
         sizes = [tensor["bytes"] for tensor in event["largest_tensors"]]
         self.assertEqual(sizes, sorted(sizes, reverse=True))
         self.assertEqual(event["model"]["layers"], 2)
+        self.assertIsNone(event["smallest_device_bytes"])
+
+    def test_json_of_a_refusal_promises_nothing(self):
+        outcome = harness.run("plan", "--json", *TINY, "--device-mem", "64KiB", "--host-mem", "0",
+                              *harness.nvme())
+        self.assert_status(outcome, harness.DOES_NOT_FIT)
+        event = outcome.events("plan")[0]
+        self.assertGreater(event["smallest_device_bytes"], 64 << 10)
+        for key in ("predicted_seconds", "bound_seconds", "bound_by"):
+            self.assertIsNone(event[key], key)
 
     def test_text(self):
         outcome = harness.run("plan", "--check", *TINY, *harness.nvme())

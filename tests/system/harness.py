@@ -119,7 +119,7 @@ def budgets(job, command=run):
     if plan.status not in (0, DOES_NOT_FIT):
         raise AssertionError(str(plan))
     event = plan.events("plan")[0]
-    return event["footprint_bytes"] + event["outside_bytes"], event["smallest_device_bytes"]
+    return event["footprint_bytes"] + event["outside_bytes"], event["smallest_device_bytes"] or 0
 
 
 def bf16():

@@ -43,7 +43,7 @@ def draw_budget(random_source, model, engine):
     if plan.status not in (0, harness.DOES_NOT_FIT):
         raise AssertionError(str(plan))
     event = plan.events("plan")[0]
-    smallest, footprint = event["smallest_device_bytes"], event["footprint_bytes"]
+    smallest, footprint = event["smallest_device_bytes"] or 0, event["footprint_bytes"]
     part = random_source.random() ** 2 if random_source.random() < 0.8 else 0
     device = max(65536, int(smallest + part * max(0, footprint - smallest)))
     return more + ["--device-mem", device, "--host-mem", host]
