@@ -186,14 +186,16 @@ static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file
     status = mr_planning_find_bound(plan, &plan->problem, &plan->bound_seconds);
   }
   if (status == MR_OK) {
+    status = mr_planning_find_footprint(plan);
+  }
+  if (status == MR_OK) {
     status = mr_plan_file_read(file, &plan->problem, &plan->layout);
   }
   if (status != MR_OK) {
     return status;
   }
   plan->problem.page_bytes = plan->layout->page_bytes;
-  plan->footprint_bytes = header->footprint_bytes;
-  plan->layout->footprint_bytes = header->footprint_bytes;
+  plan->layout->footprint_bytes = plan->footprint_bytes;
   mr_planning_sum_clones(plan);
   return MR_OK;
 }

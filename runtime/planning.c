@@ -268,3 +268,15 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   mr_log(MR_LOG_DEBUG, "planned %u candidates in %.3f s", search.tried, mr_clock_seconds() - start);
   return status;
 }
+
+mr_status mr_planning_find_footprint(struct mr_plan *plan) {
+  struct mr_search search = {.plan = plan};
+  struct mr_crew crew;
+  mr_crew_init(&crew, plan->settings.threads);
+  plan->problem.crew = &crew;
+  mr_finalists_init(&search.finalists, plan);
+  take_pages(&search.finalists);
+  mr_status status = measure_footprint(&search);
+  plan->problem.crew = NULL;
+  return status;
+}

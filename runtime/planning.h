@@ -57,6 +57,10 @@ uint32_t mr_planning_list_again(const struct mr_graph *program, const struct mr_
 uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_tensor *alike,
                                  mr_op_id *makers_out);
 
+/* Fills in plan->footprint_bytes, under the problem's budgets and rates; plans the graph once. Only
+ * where nothing else plans. MR_NO_MEMORY, MR_INVALID. */
+MR_CHECK_RESULT mr_status mr_planning_find_footprint(struct mr_plan *plan);
+
 /* What no plan of the graph is faster than, under the problem's budgets and rates, with any
  * recompute allowed and updates deferred or not. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_planning_find_bound(const struct mr_plan *plan,

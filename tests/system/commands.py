@@ -202,7 +202,13 @@ class KeptPlan(harness.Case):
         again = harness.scratch / "again.plan"
         self.assert_status(harness.run("plan", *self.JOB, *self.nvme, "--plan", path, "--out",
                                        again), 0)
-        self.assertEqual(again.read_text(), path.read_text())
+        text = path.read_text()
+        self.assertEqual(again.read_text(), text)
+        footprint = '"footprint_bytes":%d' % event["footprint_bytes"]
+        self.assertIn(footprint, text)
+        path.write_text(text.replace(footprint, '"footprint_bytes":1'))
+        kept = harness.run("plan", "--json", *self.JOB, *self.nvme, "--plan", path)
+        self.assertEqual(kept.out, fresh.out)
 
     def test_train_follows_it_to_the_same_losses(self):
         path, _ = self.keep("train.plan")
