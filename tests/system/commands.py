@@ -240,6 +240,8 @@ class KeptPlan(harness.Case):
         text = path.read_text()
         path.write_text(text[:len(text) // 2])
         self.assert_fails(harness.run("train", *self.JOB, *rest), harness.CORRUPT, path, "line")
+        path.write_text(text.replace('"memrun_plan":8', '"memrun_plan":7'))
+        self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path, "version 7")
         path.write_text("memrun")
         self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path)
 
