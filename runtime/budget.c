@@ -210,7 +210,23 @@ static void resolve_memory(struct mr_settings *settings, const struct mr_options
   settings->budget_bytes[MR_TIER_HOST] = host;
 }
 
-/* The budgets on a machine that is not here: what was given, else all that it has. */
+/* A budget is no more than the machine that is described has. */
+static uint64_t cut_to_described(const struct mr_settings *settings, uint32_t tier,
+                                 uint64_t given_bytes) {
+  static const char *const names[MR_TIER_COUNT] = {"device memory", "host memory", "NVMe"};
+  uint64_t has_bytes = settings->machine->tier_bytes[tier];
+  if (given_bytes <= has_bytes) {
+    return given_bytes;
+  }
+  struct mr_size_text text[2];
+  mr_log(MR_LOG_WARN,
+         "profile %s: '%s' has %s of %s, less than the budget of %s, which is cut to it",
+         settings->profile_path, settings->machine->name, mr_size_format(has_bytes, &text[0]),
+         names[tier], mr_size_format(given_bytes, &text[1]));
+  return has_bytes;
+}
+
+/* The budgets on a machine that is not here: what was given, as far as it has that, else all. */
 static void resolve_described(struct mr_settings *settings, const struct mr_options *options) {
   const uint64_t *has = settings->machine->tier_bytes;
   const bool *open = settings->budget_open;
@@ -222,8 +238,10 @@ static void resolve_described(struct mr_settings *settings, const struct mr_opti
   }
   const bool used[MR_TIER_COUNT] = {true, settings->host, settings->offload_nvme};
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
-    uint64_t bytes = open[tier] ? has[tier] : given[tier];
-    settings->budget_bytes[tier] = used[tier] ? bytes : 0;
+    if (used[tier]) {
+      settings->budget_bytes[tier] =
+          open[tier] ? has[tier] : cut_to_described(settings, tier, given[tier]);
+    }
   }
 }
 

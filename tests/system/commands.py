@@ -320,6 +320,17 @@ host_to_device = 1 GB/s
                             "--offload", "none").events("plan")[0]
         self.assertEqual(event["budget_bytes"], {"device": 4 << 20, "host": 0, "nvme": 0})
 
+    def test_budgets_beyond_it_are_cut_to_its_tiers(self):
+        path = self.write(self.MACHINE)
+        outcome = harness.run("plan", "--json", *TINY, "--profile", path, "--device-mem", "5MiB",
+                              "--host-mem", "1GiB", "--nvme", "/tmp:1GiB")
+        self.assert_status(outcome, 0)
+        self.assertEqual(outcome.events("plan")[0]["budget_bytes"],
+                         {"device": 4 << 20, "host": 1 << 30, "nvme": 0})
+        for line, words in zip(outcome.errors(), ("4.00 MiB of device memory", "0 B of NVMe")):
+            self.assertIn("%s: 'shed' has %s, less than the budget" % (path, words), line)
+        self.assertEqual(len(outcome.errors()), 2)
+
     def test_a_rate_of_no_op_is_told(self):
         path = self.write(self.MACHINE + "rate attention.foward = 1 TFLOP/s\n" +
                           "rate attention.forward.bf16 = 1 TFLOP/s\n")

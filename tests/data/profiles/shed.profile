@@ -1,7 +1,7 @@
 # A machine of round numbers, for tests that must not depend on the one that runs them.
 name             = shed
-device_memory    = 64 MiB
-host_memory      = 64 MiB
+device_memory    = 2 GiB
+host_memory      = 4 GiB
 nvme             = 1 GiB
 compute          = 10 GFLOP/s
 memory_bandwidth = 5 GB/s
