@@ -58,6 +58,9 @@ static const struct key keys[] = {
     {"nvme_mixed", KEY_BYTES, FIELD(nvme_mixed_bytes_per_second), false},
 };
 
+/* Some editors begin a text with it. */
+static const char byte_order_mark[] = "\xef\xbb\xbf";
+
 struct reader {
   const char *path;
   uint32_t line;
@@ -284,7 +287,9 @@ mr_status mr_machine_parse(const char *path, const char *text, size_t bytes,
   }
   struct reader reader = {.path = path, .machine = &machine};
   mr_status status = MR_OK;
-  for (size_t at = 0; status == MR_OK && at < bytes;) {
+  size_t mark = strlen(byte_order_mark);
+  size_t start = bytes >= mark && memcmp(text, byte_order_mark, mark) == 0 ? mark : 0;
+  for (size_t at = start; status == MR_OK && at < bytes;) {
     char line[MAX_LINE_BYTES];
     const char *newline = memchr(text + at, '\n', bytes - at);
     size_t length = newline == NULL ? bytes - at : (size_t)(newline - (text + at));

@@ -106,6 +106,16 @@ static void rates_of_no_op_are_told(void **state) {
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
 }
 
+static void a_byte_order_mark_is_skipped(void **state) {
+  (void)state;
+  static const char text[] = "\xef\xbb\xbf" SMALL;
+  struct mr_machine machine;
+  assert_int_equal(mr_machine_parse("m", text, strlen(text), &machine), MR_OK);
+  assert_string_equal(machine.name, "m");
+  assert_int_equal(mr_machine_parse("m", text, 3, &machine), MR_INVALID);
+  assert_non_null(strstr(last_line, "the file ends without name"));
+}
+
 static void what_is_left_out_has_a_default(void **state) {
   (void)state;
   struct mr_machine machine;
@@ -190,6 +200,7 @@ static void measured_profiles_are_no_descriptions(void **state) {
   assert_false(is_described("\n  {nonsense"));
   assert_false(mr_machine_is_described("/nowhere/profile"));
   assert_true(is_described("# a machine\nname = m\n"));
+  assert_true(is_described("\xef\xbb\xbfname = m\n"));
   struct mr_machine *machine = NULL;
   assert_int_equal(mr_machine_load("/nowhere/profile", &machine), MR_IO);
 }
@@ -200,6 +211,7 @@ int main(void) {
       cmocka_unit_test(the_example_is_read),
       cmocka_unit_test(an_op_takes_the_longer_of_two_and_a_start),
       cmocka_unit_test(rates_of_no_op_are_told),
+      cmocka_unit_test(a_byte_order_mark_is_skipped),
       cmocka_unit_test(what_is_left_out_has_a_default),
       cmocka_unit_test(faults_have_a_line_and_a_cause),
       cmocka_unit_test(long_lines_and_zero_bytes_are_refused),
