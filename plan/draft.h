@@ -441,6 +441,9 @@ MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *item
 MR_CHECK_RESULT mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
                                          struct mr_program_plan *plan, uint64_t *pages_out);
 
+/* MR_INVALID: something of the problem makes no sense; a line says what. */
+MR_CHECK_RESULT mr_status mr_plan_check_problem(const struct mr_plan_problem *problem);
+
 /* Plans with the tensors of problem->on_host there, into a plan that holds its program alone.
  * MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_plan_make_placed(const struct mr_plan_problem *problem,

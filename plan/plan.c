@@ -14,40 +14,21 @@
 
 #define ROUNDING 1e-9 /* relative, of sums of seconds */
 
-static bool is_power_of_two(uint64_t value) {
-  return value > 0 && (value & (value - 1)) == 0;
-}
+/* A smallest budget is looked for with so many pages of one size at most: a process maps about as
+ * many (vm.max_map_count). */
+#define MOST_FIT_PAGES 65536u
+/* Somewhat smaller ones are from 1/4096 to 1/32 smaller. */
+#define LAST_LOOK  12u
+#define FIRST_LOOK 5u
+#define MOST_LOOKS 24u
 
-static mr_status check_problem(const struct mr_plan_problem *problem) {
-  for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-    const struct mr_link_rate *rate = &problem->link[l];
-    if (!(rate->bytes_per_second > 0) || !(rate->latency_seconds >= 0)) {
-      mr_log(MR_LOG_ERROR, "link %u: %g bytes/s and a latency of %g s; the rate must be positive",
-             l, rate->bytes_per_second, rate->latency_seconds);
-      return MR_INVALID;
-    }
-  }
-  uint64_t page = problem->page_bytes;
-  if (page != 0 &&
-      (!is_power_of_two(page) || page < MR_LEAST_PAGE_BYTES || page > MR_MOST_PAGE_BYTES)) {
-    mr_log(MR_LOG_ERROR, "a page of %llu bytes; it must be a power of two from 4096 to 2097152",
-           (unsigned long long)page);
-    return MR_INVALID;
-  }
-  if (problem->extent_unit_bytes == 0 || problem->program->op_count == 0) {
-    mr_log(MR_LOG_ERROR, "nothing to plan: %u ops, extents in units of %llu bytes",
-           problem->program->op_count, (unsigned long long)problem->extent_unit_bytes);
-    return MR_INVALID;
-  }
-  for (uint32_t k = 0; k < problem->program->op_count; k++) {
-    if (!(problem->op_seconds[k] >= 0) || isinf(problem->op_seconds[k])) {
-      mr_log(MR_LOG_ERROR, "op %u takes %g s; it must be a number that is not negative", k,
-             problem->op_seconds[k]);
-      return MR_INVALID;
-    }
-  }
-  return MR_OK;
-}
+/* The smallest device budget that would do, once it was looked for. */
+struct smallest {
+  bool known;
+  uint64_t bytes;       /* UINT64_MAX: none was found */
+  uint64_t least_bytes; /* no budget below it leaves an op its room */
+  uint32_t choice;      /* of pages, with which it would do */
+};
 
 /* The problem at hand, and what is kept from one point of the ladder to the next. */
 struct maker {
@@ -60,9 +41,9 @@ struct maker {
   uint64_t footprint_bytes[MR_MOST_PAGE_SIZES];
   uint64_t least_bytes[MR_MOST_PAGE_SIZES]; /* no device budget below it would do */
   uint32_t footprint_choice;                /* the largest that are not wasteful */
-  uint32_t smallest_choice;                 /* of pages, for the smallest budget that would do */
-  struct mr_bound bound;                    /* of no cuts before it is asked for */
-  struct mr_program_plan *plan;             /* the best so far, where it fits */
+  struct smallest smallest;
+  struct mr_bound bound;        /* of no cuts before it is asked for */
+  struct mr_program_plan *plan; /* the best so far, where it fits */
 };
 
 static void maker_init(struct maker *maker, const struct mr_plan_problem *problem,
@@ -145,8 +126,8 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
   return MR_OK;
 }
 
-/* The largest pages are used with which the budget is not below what the device needs at least;
- * smaller ones would not help where a lower tier is short. choice_count: none will do. */
+/* The largest pages are used with which the budget is not below what the device needs at least.
+ * choice_count: none will do. */
 static mr_status choose_pages(struct maker *maker, uint64_t device_bytes, uint32_t *choice_out) {
   for (uint32_t i = 0; i < maker->choice_count; i++) {
     struct mr_draft *draft = NULL;
@@ -284,28 +265,6 @@ static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan
   }
 }
 
-/* A page size, the budget from which on it is used, and that from which on a larger one is. */
-struct page_range {
-  uint64_t from_bytes;
-  uint64_t to_bytes; /* UINT64_MAX: none is larger */
-};
-
-/* For each page size, largest first, from which budget on it is used: see choose_pages(). */
-static mr_status list_ranges(struct maker *maker, struct page_range *ranges) {
-  uint64_t to = UINT64_MAX;
-  for (uint32_t i = 0; i < maker->choice_count; i++) {
-    struct mr_draft *draft = NULL;
-    mr_status status = draft_of(maker, i, &draft);
-    if (status != MR_OK) {
-      return status;
-    }
-    uint64_t from = mr_max_u64(maker->least_bytes[i], maker->choices[i].least_budget_bytes);
-    ranges[i] = (struct page_range){from, to};
-    to = mr_min_u64(to, from);
-  }
-  return MR_OK;
-}
-
 static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, bool *fits_out) {
   struct mr_program_plan plan = {.program = maker->problem->program};
   uint64_t bytes = maker->drafts[choice].small_bytes + pages * maker->choices[choice].page_bytes;
@@ -315,24 +274,27 @@ static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, b
   return status;
 }
 
-/* The smallest device budget of the range with which planning succeeds; UINT64_MAX: none. What the
- * device needs at least nearly always does; where a lower tier is short, it is found by halving. */
-static mr_status smallest_in(struct maker *maker, uint32_t choice, const struct page_range *range,
-                             uint64_t *bytes_out) {
+/* The smallest device budget with pages of one size with which planning succeeds: below the one
+ * that is known, or none. What the device needs at least nearly always does; where a lower tier is
+ * short, it is found by halving. */
+static mr_status lower_smallest(struct maker *maker, uint32_t choice, uint64_t from_bytes) {
+  struct smallest *smallest = &maker->smallest;
   uint64_t page_bytes = maker->choices[choice].page_bytes;
   uint64_t small_bytes = maker->drafts[choice].small_bytes;
-  uint64_t low = mr_div_up(range->from_bytes - small_bytes, page_bytes);
+  uint64_t low = mr_div_up(from_bytes - small_bytes, page_bytes);
   uint64_t whole = (maker->footprint_bytes[choice] - small_bytes) / page_bytes;
-  uint64_t high =
-      mr_min_u64(mr_max_u64(low, whole), (range->to_bytes - 1 - small_bytes) / page_bytes);
+  uint64_t high = mr_min_u64(mr_min_u64(mr_max_u64(low, whole), mr_max_u64(low, MOST_FIT_PAGES)),
+                             (smallest->bytes - 1 - small_bytes) / page_bytes);
   bool fits = false;
+  if (high < low) {
+    return MR_OK;
+  }
   mr_status status = fits_in(maker, choice, low, &fits);
   if (status == MR_OK && fits) {
     high = low;
   } else if (status == MR_OK) {
     status = fits_in(maker, choice, high, &fits);
   }
-  *bytes_out = UINT64_MAX;
   if (status != MR_OK || !fits) {
     return status;
   }
@@ -342,38 +304,74 @@ static mr_status smallest_in(struct maker *maker, uint32_t choice, const struct 
     low = fits ? low : middle + 1;
     high = fits ? middle : high;
   }
-  *bytes_out = mr_max_u64(small_bytes + high * page_bytes, range->from_bytes);
+  smallest->bytes = mr_max_u64(small_bytes + high * page_bytes, from_bytes);
+  smallest->choice = choice;
   return status;
 }
 
-/* The smallest device budget with which planning succeeds; UINT64_MAX: none. *least_out: no budget
- * below it leaves an op its room. */
-static mr_status find_smallest(struct maker *maker, uint64_t *smallest_out, uint64_t *least_out) {
-  struct page_range ranges[MR_MOST_PAGE_SIZES];
-  mr_status status = list_ranges(maker, ranges);
-  *least_out = UINT64_MAX;
-  *smallest_out = UINT64_MAX;
-  for (uint32_t i = maker->choice_count;
-       i-- > 0 && status == MR_OK && *smallest_out == UINT64_MAX;) {
-    *least_out = mr_min_u64(*least_out, ranges[i].from_bytes);
-    if (ranges[i].from_bytes < ranges[i].to_bytes) {
-      status = smallest_in(maker, i, &ranges[i], smallest_out);
-      maker->smallest_choice = i;
+/* Where a lower tier is short, what fits a budget need not fit one that is a little larger: so
+ * somewhat smaller ones are tried, from that found by halving down. */
+static mr_status look_below(struct maker *maker) {
+  struct smallest *smallest = &maker->smallest;
+  const uint64_t page_bytes = maker->choices[smallest->choice].page_bytes;
+  const uint64_t small_bytes = maker->drafts[smallest->choice].small_bytes;
+  uint32_t left = MOST_LOOKS;
+  mr_status status = MR_OK;
+  for (uint32_t halvings = LAST_LOOK; halvings >= FIRST_LOOK && left > 0 && status == MR_OK;
+       halvings--, left--) {
+    uint64_t pages = (smallest->bytes - (smallest->bytes >> halvings) - small_bytes) / page_bytes;
+    uint64_t bytes = small_bytes + pages * page_bytes;
+    bool fits = false;
+    if (bytes < smallest->least_bytes || bytes == smallest->bytes) continue;
+    status = fits_in(maker, smallest->choice, pages, &fits);
+    if (status == MR_OK && fits) {
+      smallest->bytes = bytes;
+      halvings = LAST_LOOK + 1;
     }
   }
   return status;
 }
 
+/* The smallest device budget with which planning succeeds. With smaller pages less is lost to
+ * rounding, but they are many. */
+static mr_status find_smallest(struct maker *maker) {
+  struct smallest *smallest = &maker->smallest;
+  mr_status status = MR_OK;
+  if (smallest->known) {
+    return MR_OK;
+  }
+  *smallest = (struct smallest){true, UINT64_MAX, UINT64_MAX, maker->choice_count - 1};
+  for (uint32_t i = maker->choice_count; i-- > 0 && status == MR_OK;) {
+    struct mr_draft *draft = NULL;
+    status = draft_of(maker, i, &draft);
+    uint64_t from = mr_max_u64(maker->least_bytes[i], maker->choices[i].least_budget_bytes);
+    smallest->least_bytes = mr_min_u64(smallest->least_bytes, from);
+    if (status == MR_OK && from < smallest->bytes) {
+      status = lower_smallest(maker, i, from);
+    }
+  }
+  bool short_below = smallest->bytes != UINT64_MAX && smallest->bytes > smallest->least_bytes;
+  return status == MR_OK && short_below ? look_below(maker) : status;
+}
+
 /* The foot of the ladder: the smallest budget that would do, where the problem has as much. */
-static mr_status try_smallest(struct maker *maker) {
-  uint64_t smallest = 0;
-  uint64_t least = 0;
-  bool fits = false;
-  mr_status status = find_smallest(maker, &smallest, &least);
-  if (status != MR_OK || smallest > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
+static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) {
+  struct mr_program_plan plan = {.program = maker->problem->program};
+  const struct smallest *smallest = &maker->smallest;
+  mr_status status = find_smallest(maker);
+  if (status != MR_OK || smallest->bytes > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
     return status;
   }
-  return try_budget(maker, smallest, MR_EFFORT_SEARCH, &fits);
+  status = plan_with(maker, smallest->choice, smallest->bytes, effort, &plan);
+  if (status == MR_OK) {
+    status = play(maker, &plan);
+  }
+  if (status == MR_OK) {
+    judge(maker, &plan);
+  } else {
+    mr_plan_clear(&plan);
+  }
+  return status;
 }
 
 /* A rung of the ladder, and the maker that plans it: its drafts are of one thread at a time. */
@@ -461,7 +459,7 @@ static mr_status judge_rungs(struct descent *descent, uint32_t count) {
     rung->plan = (struct mr_program_plan){0};
     if (!fits) {
       descent->ended = true;
-      return isinf(maker->problem->useful_seconds) ? MR_OK : try_smallest(maker);
+      return isinf(maker->problem->useful_seconds) ? MR_OK : try_smallest(maker, MR_EFFORT_SEARCH);
     }
   }
   return MR_OK;
@@ -495,12 +493,13 @@ static mr_status climb_down(struct maker *maker) {
 static mr_status refuse(struct maker *maker) {
   const uint64_t *budget = maker->problem->budget_bytes;
   struct mr_program_plan *plan = maker->plan;
-  uint64_t least = 0;
-  mr_status status = find_smallest(maker, &plan->smallest_device_bytes, &least);
-  plan->page_bytes = maker->choices[maker->smallest_choice].page_bytes;
-  plan->small_bytes = maker->drafts[maker->smallest_choice].small_bytes;
+  const struct smallest *smallest = &maker->smallest;
+  mr_status status = find_smallest(maker);
+  plan->smallest_device_bytes = smallest->bytes;
+  plan->page_bytes = maker->choices[smallest->choice].page_bytes;
+  plan->small_bytes = maker->drafts[smallest->choice].small_bytes;
   plan->failed_tier = MR_TIER_DEVICE;
-  if (least <= budget[MR_TIER_DEVICE]) {
+  if (smallest->least_bytes <= budget[MR_TIER_DEVICE]) {
     plan->failed_tier = budget[MR_TIER_NVME] > 0 ? MR_TIER_NVME : MR_TIER_HOST;
   }
   return status;
@@ -537,13 +536,17 @@ static mr_status make(struct maker *maker) {
     status = climb_down(maker);
   }
   bool fits = maker->plan->fits;
+  enum mr_draft_effort effort = searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST;
   bool any = isinf(problem->useful_seconds); /* any that fits will do: what would is not asked */
   useless = useless || (!fits && (problem->search_from > 0 || (any && searched)));
   if (status == MR_OK && !useless && !fits) {
-    status = try_budget(maker, device_bytes, searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST, &fits);
+    status = try_budget(maker, device_bytes, effort, &fits);
   }
   useless = useless || (!fits && any);
   if (status == MR_OK && !useless && !fits) {
+    status = try_smallest(maker, effort);
+  }
+  if (status == MR_OK && !useless && !maker->plan->fits) {
     status = refuse(maker);
   }
   maker->plan->useless = useless;
@@ -562,7 +565,7 @@ mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_p
 
 mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
                                struct mr_program_plan **plan_out) {
-  mr_status status = check_problem(problem);
+  mr_status status = mr_plan_check_problem(problem);
   if (status != MR_OK) {
     return status;
   }

@@ -54,6 +54,15 @@ class Plan(harness.Case):
         self.assert_fails(less, harness.DOES_NOT_FIT, "--device-mem", smallest)
         self.assertIn("does not fit", less.out)
 
+    def test_smallest_budget_where_the_host_is_short(self):
+        """Rounding to pages is lost where all else is used up: they are small then."""
+        job = ["--offload", "host", "--host-mem", "24MiB"]
+        refused = harness.run("plan", "--json", *job, "--device-mem", "64MiB")
+        smallest = refused.events("plan")[0]["smallest_device_bytes"]
+        for device, status in ((smallest, 0), (smallest + (4 << 20), 0),
+                               (smallest - smallest // 64, harness.DOES_NOT_FIT)):
+            self.assert_status(harness.run("plan", *job, "--device-mem", device), status)
+
     def test_smallest_budget_has_no_more_pages_than_can_be_mapped(self):
         job = ["--layers", "1", "--heads", "1", "--width", "64", "--vocab", "150000", "--batch",
                "4", "--seq", "512"]
