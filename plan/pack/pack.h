@@ -84,8 +84,10 @@ struct mr_pack_table {
 
 /*
  * Reads comma-separated values: the line `id,lower,upper,size`, then a buffer a line; empty lines
- * are passed over. `path` names the file in messages. MR_INVALID: one log line with the number of
- * the line; MR_IO, MR_NO_MEMORY. mr_pack_table_fini afterwards in any case.
+ * are passed over. Lines end with a line feed, or with a carriage return and a line feed. `path`
+ * names the file in messages. MR_INVALID: one log line with the number of the line, which quotes
+ * no more than the beginning of a field; MR_IO, MR_NO_MEMORY. mr_pack_table_fini afterwards in any
+ * case.
  */
 MR_CHECK_RESULT mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file,
                                              const char *path);

@@ -11,14 +11,27 @@
 #define HEADER "id,lower,upper,size"
 #define FIELDS 4u
 
+/* Bytes of a field that a message repeats: more than any number has. */
+#define MOST_QUOTED 40u
+
 struct reader {
   const char *path;
   uint64_t line;
 };
 
+/* Quotes the beginning of what is refused, so that the reason is not cut off; no character of
+ * several bytes is cut either. */
 static mr_status refuse(const struct reader *reader, const char *field, const char *wanted) {
-  mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": \"%s\" is not %s", reader->path, reader->line, field,
-         wanted);
+  size_t length = strnlen(field, MOST_QUOTED + 1);
+  const char *more = length > MOST_QUOTED ? "..." : "";
+  if (length > MOST_QUOTED) {
+    length = MOST_QUOTED;
+    while (length > 0 && ((unsigned char)field[length] & 0xc0u) == 0x80u) {
+      length--;
+    }
+  }
+  mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": \"%.*s%s\" is not %s", reader->path, reader->line,
+         (int)length, field, more, wanted);
   return MR_INVALID;
 }
 
@@ -73,7 +86,7 @@ static mr_status add_buffer(struct mr_pack_table *table, const struct mr_pack_bu
 }
 
 static mr_status read_buffer(struct mr_pack_table *table, const struct reader *reader, char *line) {
-  struct mr_pack_buffer buffer;
+  struct mr_pack_buffer buffer = {0};
   char *fields[FIELDS];
   mr_status status = cut(reader, line, fields);
   if (status == MR_OK) {
@@ -97,6 +110,23 @@ static mr_status read_buffer(struct mr_pack_table *table, const struct reader *r
   return add_buffer(table, &buffer, fields[0]);
 }
 
+/* Takes the end of a line off, as it is written on any system but those that end lines with a
+ * carriage return alone: one within a line would hide the rest of it from readers of the file. */
+static mr_status end_line(const struct reader *reader, char *line, size_t length) {
+  if (memchr(line, '\0', length) != NULL) {
+    return refuse(reader, line, "text: a zero byte follows");
+  }
+  length -= length > 0 && line[length - 1] == '\n';
+  length -= length > 0 && line[length - 1] == '\r';
+  line[length] = '\0';
+  char *within = strchr(line, '\r');
+  if (within != NULL) {
+    *within = '\0';
+    return refuse(reader, line, "a line: a carriage return follows that does not end it");
+  }
+  return MR_OK;
+}
+
 mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char *path) {
   struct reader reader = {path, 0};
   mr_status status = MR_OK;
@@ -108,12 +138,8 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
   errno = 0;
   while (status == MR_OK && (length = getline(&line, &capacity, file)) >= 0) {
     reader.line++;
-    if (memchr(line, '\0', (size_t)length) != NULL) {
-      status = refuse(&reader, line, "text: a zero byte follows");
-      continue;
-    }
-    line[strcspn(line, "\r\n")] = '\0';
-    if (line[0] == '\0') continue;
+    status = end_line(&reader, line, (size_t)length);
+    if (status != MR_OK || line[0] == '\0') continue;
     if (!headed) {
       headed = true;
       status = strcmp(line, HEADER) == 0 ? MR_OK : refuse(&reader, line, "the header " HEADER);

@@ -90,6 +90,26 @@ class Layout(harness.Case):
             self.assert_fails(harness.run("layout", path, "--capacity", "64"), harness.USAGE,
                               "bad.csv:4:", *words)
 
+    def test_ends_of_lines(self):
+        path = harness.scratch / "ends.csv"
+        path.write_bytes(b"id,lower,upper,size\r\n\r\na,0,3,10\r\nb,1,4,20\r")
+        self.assert_status(harness.run("layout", path, "--capacity", "30"), 0)
+        self.assert_fails(harness.run("layout", path, "--capacity", "29"), harness.DOES_NOT_FIT)
+        for text, line in ((b"id,lower,upper,size\na,0,3,10\rb,1,4,20\n", 2),
+                           (b"id,lower,upper,size\ra,0,3,10\rb,1,4,20\r", 1),
+                           (b"id,lower,upper,size\n\na,0,3,10\r\r\n", 3),
+                           (b"id,lower,upper,size\n\rb,1,4,20\n", 2)):
+            path.write_bytes(text)
+            self.assert_fails(harness.run("layout", path, "--capacity", "30"), harness.USAGE,
+                              "ends.csv:%d:" % line, "carriage return")
+
+    def test_what_is_long_is_quoted_in_part(self):
+        for row, quoted in (("a,0,3," + "1" * 5000, "1" * 40), ("a,0,%s,8" % ("é" * 500), "é" * 20),
+                            ("a,0,x%s,8" % ("é" * 500), "x" + "é" * 19)):
+            outcome = harness.run("layout", write("long.csv", row), "--capacity", "64")
+            self.assert_fails(outcome, harness.USAGE, 'long.csv:2: "%s..." is not' % quoted,
+                              "a whole number below 2^64")
+
     def test_bad_files(self):
         empty = harness.scratch / "empty.csv"
         empty.write_text("")
