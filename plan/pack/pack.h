@@ -73,10 +73,17 @@ MR_CHECK_RESULT mr_status mr_pack_solve(const struct mr_pack_problem *problem, u
 bool mr_pack_valid(const struct mr_pack_problem *problem, const uint64_t *offsets,
                    uint64_t *peak_out);
 
-/* Buffers from a file, with the text that names each. */
+/* What a file calls a buffer, and where. */
+struct mr_pack_name {
+  char *text;
+  uint64_t line;
+};
+
+/* Buffers from a file. No two have the same name, and none has an empty one: whoever reads the
+ * offsets knows them by it. */
 struct mr_pack_table {
   struct mr_pack_buffer *buffers;
-  char **names;
+  struct mr_pack_name *names;
   uint32_t count;
   uint32_t buffer_capacity;
   uint32_t name_capacity;

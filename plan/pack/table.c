@@ -67,7 +67,7 @@ static mr_status cut(const struct reader *reader, char *line, char *fields[FIELD
 }
 
 static mr_status add_buffer(struct mr_pack_table *table, const struct mr_pack_buffer *buffer,
-                            const char *name) {
+                            const char *name, uint64_t line) {
   mr_status status = mr_array_reserve((void **)&table->buffers, &table->buffer_capacity,
                                       table->count + 1ull, sizeof *table->buffers);
   if (status == MR_OK) {
@@ -77,8 +77,8 @@ static mr_status add_buffer(struct mr_pack_table *table, const struct mr_pack_bu
   if (status != MR_OK) {
     return status;
   }
-  table->names[table->count] = mr_string_copy(name);
-  if (table->names[table->count] == NULL) {
+  table->names[table->count] = (struct mr_pack_name){mr_string_copy(name), line};
+  if (table->names[table->count].text == NULL) {
     return MR_NO_MEMORY;
   }
   table->buffers[table->count++] = *buffer;
@@ -101,13 +101,49 @@ static mr_status read_buffer(struct mr_pack_table *table, const struct reader *r
   if (status != MR_OK) {
     return status;
   }
+  if (fields[0][0] == '\0') {
+    return refuse(reader, fields[0], "a name");
+  }
   if (buffer.lower >= buffer.upper) {
     return refuse(reader, fields[2], "an upper end above the lower one");
   }
   if (buffer.size_bytes == 0) {
     return refuse(reader, fields[3], "a size above 0");
   }
-  return add_buffer(table, &buffer, fields[0]);
+  return add_buffer(table, &buffer, fields[0], reader->line);
+}
+
+static int by_name(const void *left, const void *right) {
+  const struct mr_pack_name *a = left;
+  const struct mr_pack_name *b = right;
+  int order = strcmp(a->text, b->text);
+  return order != 0 ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+/* Refuses the first line whose name is a line's above it. */
+static mr_status check_names(const struct mr_pack_table *table, struct reader *reader) {
+  struct mr_pack_name *names = mr_allocate(table->count, sizeof *names);
+  const struct mr_pack_name *again = NULL;
+  if (names == NULL) {
+    return MR_NO_MEMORY;
+  }
+  memcpy(names, table->names, table->count * sizeof *names);
+  qsort(names, table->count, sizeof *names, by_name);
+  for (uint32_t i = 1; i < table->count; i++) {
+    bool same = strcmp(names[i - 1].text, names[i].text) == 0;
+    if (same && (again == NULL || names[i].line < again->line)) {
+      again = &names[i];
+    }
+  }
+  mr_status status = MR_OK;
+  if (again != NULL) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "a name of its own: line %" PRIu64 " has it", again[-1].line);
+    reader->line = again->line;
+    status = refuse(reader, again->text, wanted);
+  }
+  free(names);
+  return status;
 }
 
 /* Takes the end of a line off, as it is written on any system but those that end lines with a
@@ -156,12 +192,12 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
     mr_log(MR_LOG_ERROR, "%s:1: the file is empty; wanted: " HEADER, path);
     return MR_INVALID;
   }
-  return status;
+  return status == MR_OK && table->count > 0 ? check_names(table, &reader) : status;
 }
 
 void mr_pack_table_fini(struct mr_pack_table *table) {
   for (uint32_t i = 0; i < table->count; i++) {
-    free(table->names[i]);
+    free(table->names[i].text);
   }
   free(table->names);
   free(table->buffers);
@@ -173,8 +209,9 @@ mr_status mr_pack_table_write(const struct mr_pack_table *table, const uint64_t 
   bool written = fputs(HEADER ",offset\n", file) >= 0;
   for (uint32_t i = 0; i < table->count && written; i++) {
     const struct mr_pack_buffer *buffer = &table->buffers[i];
-    written = fprintf(file, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", table->names[i],
-                      buffer->lower, buffer->upper, buffer->size_bytes, offsets[i]) >= 0;
+    written =
+        fprintf(file, "%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", table->names[i].text,
+                buffer->lower, buffer->upper, buffer->size_bytes, offsets[i]) >= 0;
   }
   return written && fflush(file) == 0 ? MR_OK : MR_IO;
 }

@@ -103,6 +103,14 @@ class Layout(harness.Case):
             self.assert_fails(harness.run("layout", path, "--capacity", "30"), harness.USAGE,
                               "ends.csv:%d:" % line, "carriage return")
 
+    def test_names_are_of_one_buffer_each(self):
+        for rows, words in ((["a,0,3,10", ",3,5,8"], ["names.csv:3:", '"" is not a name']),
+                            (["b,0,3,1", "a,0,3,1", "c,0,3,1", "c,3,4,1", "a,3,4,1", "c,4,5,1"],
+                             ["names.csv:5:", '"c"', "line 4"]),
+                            (["a,0,3,10", "", "a,0,3,10"], ["names.csv:4:", '"a"', "line 2"])):
+            self.assert_fails(harness.run("layout", write("names.csv", *rows), "--capacity", "64"),
+                              harness.USAGE, *words)
+
     def test_what_is_long_is_quoted_in_part(self):
         for row, quoted in (("a,0,3," + "1" * 5000, "1" * 40), ("a,0,%s,8" % ("é" * 500), "é" * 20),
                             ("a,0,x%s,8" % ("é" * 500), "x" + "é" * 19)):
