@@ -4,11 +4,7 @@
 #include "base/base.h"
 #include "plan/pack/search.h"
 
-/* Sums of offsets and sizes then fit signed 64 bits. */
-#define MOST_BYTES (1ull << 62)
-
 static mr_status check_buffers(const struct mr_pack_problem *problem) {
-  uint64_t sum = 0;
   for (uint32_t i = 0; i < problem->buffer_count; i++) {
     const struct mr_pack_buffer *buffer = &problem->buffers[i];
     if (buffer->size_bytes == 0 || buffer->lower >= buffer->upper) {
@@ -19,12 +15,17 @@ static mr_status check_buffers(const struct mr_pack_problem *problem) {
              (unsigned long long)buffer->upper);
       return MR_INVALID;
     }
-    if (!mr_add_u64(sum, buffer->size_bytes, &sum) || sum > MOST_BYTES) {
-      mr_log(MR_LOG_ERROR, "the sizes up to buffer %u sum to more than %llu bytes", i, MOST_BYTES);
-      return MR_INVALID;
-    }
   }
   return MR_OK;
+}
+
+static mr_status check_load(const struct mr_pack_sections *sections) {
+  if (sections->overfull == MR_PACK_NONE) {
+    return MR_OK;
+  }
+  mr_log(MR_LOG_ERROR, "with buffer %u, what lives at once is more than %llu bytes",
+         sections->overfull, MR_PACK_MOST_BYTES);
+  return MR_INVALID;
 }
 
 /* The highest peak that is as good as one at the bound. */
@@ -76,7 +77,10 @@ mr_status mr_pack_solve(const struct mr_pack_problem *problem, uint64_t *offsets
   if (status != MR_OK) {
     return status;
   }
-  status = solve(problem, &sections, offsets, &result);
+  status = check_load(&sections);
+  if (status == MR_OK) {
+    status = solve(problem, &sections, offsets, &result);
+  }
   mr_pack_sections_fini(&sections);
   if (status == MR_OK) {
     uint64_t peak = 0;

@@ -62,9 +62,10 @@ struct mr_pack_result {
 };
 
 /*
- * Writes the offsets of the best packing found, for each buffer. A packing is found in any case;
- * the verdict says whether it fits. MR_INVALID: a buffer without size or life, or sizes that sum to
- * more than 2^62 bytes, logged by index; MR_NO_MEMORY.
+ * Writes the offsets of the best packing found, for each buffer; the verdict says whether it fits.
+ * MR_INVALID: a buffer without size or life, or with which more than 2^62 bytes live at once,
+ * logged by index; or no packing with a peak below 2^63 bytes was found, which takes buffers of
+ * more than that together; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_pack_solve(const struct mr_pack_problem *problem, uint64_t *offsets,
                                         struct mr_pack_result *result_out);
@@ -92,9 +93,9 @@ struct mr_pack_table {
 /*
  * Reads comma-separated values: the line `id,lower,upper,size`, then a buffer a line; empty lines
  * are passed over. Lines end with a line feed, or with a carriage return and a line feed. `path`
- * names the file in messages. MR_INVALID: one log line with the number of the line, which quotes
- * no more than the beginning of a field; MR_IO, MR_NO_MEMORY. mr_pack_table_fini afterwards in any
- * case.
+ * names the file in messages. Not more than 2^62 bytes live at once. MR_INVALID: one log line with
+ * the number of the line, which quotes no more than the beginning of a field; MR_IO, MR_NO_MEMORY.
+ * mr_pack_table_fini afterwards in any case.
  */
 MR_CHECK_RESULT mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file,
                                              const char *path);

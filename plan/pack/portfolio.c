@@ -5,6 +5,7 @@
  * In the order of their starts it is enough to know what is free at that time, as an allocator
  * does: that takes little even with thousands of buffers, and comes first.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 /* Steps of all walks after which no further order is tried: some tens of milliseconds. */
 #define MOST_STEPS (1ull << 24)
+#define MOST_PEAK  ((uint64_t)INT64_MAX) /* an order that goes above it is given up */
 #define NO_BUFFER  UINT32_MAX
 
 enum order { BY_START, BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, ORDER_COUNT };
@@ -114,7 +116,7 @@ static void pack_ordered(struct packing *packing, const struct ordered *ordered,
                          enum fit fit) {
   packing->lowest = NO_BUFFER;
   packing->peak = 0;
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < count && packing->peak <= MOST_PEAK; i++) {
     put(packing, ordered[i].buffer, fit);
   }
 }
@@ -183,7 +185,7 @@ static void pack_in_time(struct packing *packing, const struct ordered *ordered,
   packing->spaces[0] = (struct space){0, UINT64_MAX};
   packing->space_count = 1;
   packing->peak = 0;
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < count && packing->peak <= MOST_PEAK; i++) {
     uint32_t buffer = ordered[i].buffer;
     while (buffers[packing->by_end[living - 1].buffer].upper <= buffers[buffer].lower) {
       free_space(packing, packing->by_end[--living].buffer);
@@ -203,7 +205,7 @@ static void pack_all(struct packing *packing, const struct mr_pack_problem *prob
                      struct ordered *ordered, uint64_t enough_bytes, uint64_t *best_offsets,
                      uint64_t *best_out) {
   uint32_t count = problem->buffer_count;
-  uint64_t best = UINT64_MAX;
+  uint64_t best = MOST_PEAK + 1;
   list(problem, BY_END, packing->by_end);
   for (uint32_t o = 0; o < ORDER_COUNT; o++) {
     list(problem, (enum order)o, ordered);
@@ -240,6 +242,11 @@ mr_status mr_pack_portfolio(const struct mr_pack_problem *problem, uint64_t enou
       packing.by_end != NULL && packing.spaces != NULL) {
     pack_all(&packing, problem, ordered, enough_bytes, offsets, peak_out);
     status = MR_OK;
+    if (*peak_out > MOST_PEAK) {
+      mr_log(MR_LOG_ERROR, "no packing with a peak of at most %" PRIu64 " bytes was found",
+             MOST_PEAK);
+      status = MR_INVALID;
+    }
   }
   free(ordered);
   free(packing.offsets);

@@ -238,7 +238,7 @@ static mr_status search_init(struct search *search, const struct mr_pack_problem
   uint32_t count = problem->buffer_count;
   *search = (struct search){
       .problem = problem,
-      .state = {.capacity = (int64_t)problem->capacity_bytes,
+      .state = {.capacity = (int64_t)mr_min_u64(problem->capacity_bytes, MR_PACK_MOST_BYTES),
                 .boxes = mr_allocate(count, sizeof *search->state.boxes),
                 .sections = mr_allocate(sections->count, sizeof *search->state.sections),
                 .box_count = count,
@@ -290,7 +290,8 @@ mr_status mr_pack_search(const struct mr_pack_problem *problem,
     status = walk_all(&search, &walk);
   }
   result->tries = search.tries;
-  result->verdict = walk == WALK_IMPOSSIBLE ? MR_PACK_IMPOSSIBLE : MR_PACK_UNDECIDED;
+  bool proven = walk == WALK_IMPOSSIBLE && problem->capacity_bytes <= MR_PACK_MOST_BYTES;
+  result->verdict = proven ? MR_PACK_IMPOSSIBLE : MR_PACK_UNDECIDED;
   if (status == MR_OK && walk == WALK_SOLVED) {
     take_offsets(&search.state, offsets, result);
   }

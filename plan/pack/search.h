@@ -32,19 +32,27 @@
 
 #include "plan/pack/pack.h"
 
+#define MR_PACK_NONE UINT32_MAX
+
+/* What may live at once, and no offset and size that the search adds then exceed 63 bits: each
+ * offset is below the capacity of the search, which is no larger either. */
+#define MR_PACK_MOST_BYTES (1ull << 62)
+
 /* Ranges of sections of each buffer: it lives through [first[i], end[i]). */
 struct mr_pack_sections {
   uint32_t *first;
   uint32_t *end;
   uint64_t *load_bytes; /* of each section */
   uint32_t count;
+  uint32_t overfull; /* with it more than MR_PACK_MOST_BYTES live, and the rest here means nothing;
+                        MR_PACK_NONE */
 };
 MR_CHECK_RESULT mr_status mr_pack_sections_init(struct mr_pack_sections *sections,
                                                 const struct mr_pack_problem *problem);
 void mr_pack_sections_fini(struct mr_pack_sections *sections);
 
 /* The best packing of the portfolio; ends early where its peak is at most `enough_bytes`.
- * MR_NO_MEMORY. */
+ * MR_INVALID, with a line: none has a peak below 2^63; MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_pack_portfolio(const struct mr_pack_problem *problem,
                                             uint64_t enough_bytes, uint64_t *offsets,
                                             uint64_t *peak_out);
@@ -56,8 +64,6 @@ MR_CHECK_RESULT mr_status mr_pack_search(const struct mr_pack_problem *problem,
                                          struct mr_pack_result *result);
 
 /* Below: between search.c, which chooses, and infer.c, which draws the consequences. */
-
-#define MR_PACK_NONE UINT32_MAX
 
 struct mr_pack_box {
   int64_t size;

@@ -34,6 +34,10 @@ static void sweep(struct mr_pack_sections *sections, const struct mr_pack_proble
   for (uint64_t e = 0; e < 2ull * problem->buffer_count; e++) {
     uint32_t i = events[e].buffer;
     if (events[e].start) {
+      if (problem->buffers[i].size_bytes > MR_PACK_MOST_BYTES - load) {
+        sections->overfull = i;
+        return;
+      }
       sections->first[i] = sections->count;
       load += problem->buffers[i].size_bytes;
       started = true;
@@ -56,6 +60,7 @@ mr_status mr_pack_sections_init(struct mr_pack_sections *sections,
       .first = mr_allocate(count, sizeof *sections->first),
       .end = mr_allocate(count, sizeof *sections->end),
       .load_bytes = mr_allocate(count, sizeof *sections->load_bytes),
+      .overfull = MR_PACK_NONE,
   };
   if (events == NULL || sections->first == NULL || sections->end == NULL ||
       sections->load_bytes == NULL) {

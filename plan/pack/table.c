@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "plan/pack/pack.h"
+#include "plan/pack/search.h"
 
 #define HEADER "id,lower,upper,size"
 #define FIELDS 4u
@@ -146,6 +146,21 @@ static mr_status check_names(const struct mr_pack_table *table, struct reader *r
   return status;
 }
 
+/* What lives at once is within the limit of the packer, which knows no lines. */
+static mr_status check_load(const struct mr_pack_table *table, const struct reader *reader) {
+  struct mr_pack_problem problem = {.buffers = table->buffers, .buffer_count = table->count};
+  struct mr_pack_sections sections;
+  mr_status status = mr_pack_sections_init(&sections, &problem);
+  if (status == MR_OK && sections.overfull != MR_PACK_NONE) {
+    mr_log(MR_LOG_ERROR,
+           "%s:%" PRIu64 ": with this buffer, what lives at once is more than %llu bytes",
+           reader->path, table->names[sections.overfull].line, MR_PACK_MOST_BYTES);
+    status = MR_INVALID;
+  }
+  mr_pack_sections_fini(&sections);
+  return status;
+}
+
 /* Takes the end of a line off, as it is written on any system but those that end lines with a
  * carriage return alone: one within a line would hide the rest of it from readers of the file. */
 static mr_status end_line(const struct reader *reader, char *line, size_t length) {
@@ -192,7 +207,13 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
     mr_log(MR_LOG_ERROR, "%s:1: the file is empty; wanted: " HEADER, path);
     return MR_INVALID;
   }
-  return status == MR_OK && table->count > 0 ? check_names(table, &reader) : status;
+  if (status == MR_OK && table->count > 0) {
+    status = check_names(table, &reader);
+  }
+  if (status == MR_OK && table->count > 0) {
+    status = check_load(table, &reader);
+  }
+  return status;
 }
 
 void mr_pack_table_fini(struct mr_pack_table *table) {

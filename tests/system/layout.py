@@ -132,9 +132,17 @@ class Layout(harness.Case):
         self.assert_fails(harness.run("layout", harness.scratch, "--capacity", "64"), harness.IO)
         self.assert_fails(harness.run("layout", knotted(), "--capacity", "64", "--out",
                                       missing / "packed.csv"), harness.IO, "packed.csv")
-        huge = write("huge.csv", "a,0,4,8", "b,0,4,9223372036854775807")
-        self.assert_fails(harness.run("layout", huge, "--capacity", "64"), harness.USAGE,
-                          "buffer 1", "4611686018427387904")
+
+    def test_what_lives_at_once_has_a_limit(self):
+        for rows, line in ((["a,0,4,8", "", "b,0,4,9223372036854775807"], 4),
+                           (["a,0,3,9223372036854775807", "b,0,3,9223372036854775807"], 2),
+                           (["a,0,4,8", "b,0,4,4611686018427387904"], 3)):
+            huge = write("huge.csv", *rows)
+            self.assert_fails(harness.run("layout", huge, "--capacity", "64"), harness.USAGE,
+                              "huge.csv:%d:" % line, "at once", "4611686018427387904")
+        apart = write("apart.csv", "a,0,1,4000000000000000000", "b,1,2,4000000000000000000",
+                      "c,2,3,4000000000000000000")
+        self.assert_status(harness.run("layout", apart, "--capacity", "4500000000000000000"), 0)
 
     def test_no_buffers(self):
         self.assert_status(harness.run("layout", write("none.csv"), "--capacity", "1"), 0)

@@ -357,6 +357,33 @@ static void what_is_no_buffer_is_refused(void **state) {
   assert_int_equal(result.peak_bytes, 0);
 }
 
+/* Buffers that have more than 2^64 bytes together, but at most 2^62 at once: packings that are
+ * right, up to the limit of what is searched. */
+static void sizes_may_sum_to_more_than_fits_a_number(void **state) {
+  (void)state;
+  struct mr_random random;
+  uint32_t solved = 0;
+  printf("seed %u\n", SEED);
+  mr_random_init(&random, SEED);
+  for (uint32_t n = 0; n < 200; n++) {
+    struct mr_pack_buffer buffers[TINY_MOST];
+    uint64_t offsets[TINY_MOST];
+    uint32_t count = fill_tiny(&random, buffers, 1);
+    for (uint32_t i = 0; i < count; i++) {
+      buffers[i].size_bytes *= MR_PACK_MOST_BYTES / TINY_KNOTTED;
+    }
+    struct mr_pack_problem problem = {
+        .buffers = buffers, .buffer_count = count, .search_tries = 1000};
+    problem.capacity_bytes = solve_checked(&problem, offsets).bound_bytes;
+    assert_true(problem.capacity_bytes > MR_PACK_MOST_BYTES - TINY_KNOTTED);
+    solved += solve_checked(&problem, offsets).verdict == MR_PACK_FITS;
+    problem.capacity_bytes += MR_PACK_MOST_BYTES / TINY_KNOTTED;
+    solved += solve_checked(&problem, offsets).verdict == MR_PACK_FITS;
+  }
+  printf("%u of 400 fit\n", solved);
+  assert_true(solved > 200);
+}
+
 static void overlaps_are_seen(void **state) {
   (void)state;
   const struct mr_pack_buffer buffers[] = {{0, 4, 8}, {3, 6, 8}, {4, 6, 8}};
@@ -376,6 +403,7 @@ int main(void) {
       cmocka_unit_test(published_cases_are_solved),
       cmocka_unit_test(limits_end_the_search),
       cmocka_unit_test(what_is_no_buffer_is_refused),
+      cmocka_unit_test(sizes_may_sum_to_more_than_fits_a_number),
       cmocka_unit_test(overlaps_are_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
