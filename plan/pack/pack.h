@@ -13,7 +13,8 @@
  * How a packing is found. First a portfolio: buffers are placed one after another at the lowest
  * offset that is free over their life (first fit) or in the tightest gap (best fit), in the order
  * of size, size * sqrt(life), life, end and start. That is mostly enough, and fast. Then, where the
- * peak is above the capacity and the bound is not, an exact search: search.h has its theory.
+ * peak is above the capacity and the bound is not, an exact search: search.h has its theory. It may
+ * find a packing far below the capacity, since those as high as the load are searched for too.
  *
  * Everything is deterministic: the same buffers and limits give the same packing on every machine.
  * A deadline is a question (`stopped`) that is asked between tries; it ends the search and chooses

@@ -8,10 +8,11 @@
 
 #include "base/base.h"
 #include "plan/pack/choose.h"
+#include "plan/pack/join.h"
 #include "plan/pack/search.h"
 
-/* Tries between two questions whether to stop: below a tenth of a second. */
-#define TRIES_BETWEEN_QUESTIONS 1024u
+/* Boxes that are looked at between two questions whether to stop: below a tenth of a second. */
+#define BOXES_BETWEEN_QUESTIONS (1u << 19)
 /* Tries of the first turns for each box: a walk without a wrong turn takes one. */
 #define FIRST_TRIES_PER_BOX 2u
 
@@ -29,16 +30,42 @@ struct frame {
 
 enum walk { WALK_ON, WALK_SOLVED, WALK_IMPOSSIBLE, WALK_STOPPED };
 
-struct search {
+/* What all searches for one packing share. */
+struct limits {
   const struct mr_pack_problem *problem;
-  struct mr_pack_state state;
+  uint64_t tries;
+  bool stopped; /* by the caller or its limit, not by a turn */
+};
+
+/* A search for a packing of some boxes with some peak. */
+struct search {
+  struct limits *limits;
+  const struct boxes *boxes;
+  struct mr_pack_state state; /* its capacity is the peak that is searched for */
   struct mr_pack_chooser chooser;
   uint32_t *order;
   struct frame *frames;
   uint32_t depth;
-  uint64_t tries;
-  uint64_t last_try; /* of this turn */
-  bool stopped;      /* by the caller or its limit, not by the turn */
+  uint64_t tries_left; /* in this turn */
+  bool over;           /* nothing is left to search */
+};
+
+/* What is packed: the buffers, or what is joined of them. */
+struct boxes {
+  struct mr_pack_problem problem;
+  struct mr_pack_sections sections;
+  struct mr_pack_joined joined; /* of the buffers themselves: empty */
+};
+
+/* All searches for one packing. */
+struct contest {
+  struct limits limits;
+  struct boxes boxes[MR_PACK_GUESSES + 1u]; /* the buffers themselves are the last */
+  struct search searches[2 * (MR_PACK_GUESSES + 1u)];
+  uint32_t count;
+  uint64_t capacity;
+  const struct search *winner; /* has found a packing; NULL */
+  bool proven;                 /* that there is none */
 };
 
 static struct mr_pack_members members_of(const struct search *search, const struct frame *frame) {
@@ -47,16 +74,19 @@ static struct mr_pack_members members_of(const struct search *search, const stru
 
 /* Whether one more try may be made. */
 static bool may_try(struct search *search) {
-  const struct mr_pack_problem *problem = search->problem;
-  if (search->tries >= problem->search_tries) {
-    search->stopped = true;
-  } else if (search->tries % TRIES_BETWEEN_QUESTIONS == 0 && problem->stopped != NULL) {
-    search->stopped = problem->stopped(problem->context);
+  struct limits *limits = search->limits;
+  const struct mr_pack_problem *problem = limits->problem;
+  if (limits->tries >= problem->search_tries) {
+    limits->stopped = true;
+  } else if (limits->tries % (1 + BOXES_BETWEEN_QUESTIONS / search->state.box_count) == 0 &&
+             problem->stopped != NULL) {
+    limits->stopped = problem->stopped(problem->context);
   }
-  if (search->stopped || search->tries >= search->last_try) {
+  if (limits->stopped || search->tries_left == 0) {
     return false;
   }
-  search->tries++;
+  search->tries_left--;
+  limits->tries++;
   return true;
 }
 
@@ -200,27 +230,9 @@ static mr_status walk_turn(struct search *search, enum walk *walk_out) {
   return status;
 }
 
-/* Turns, until one gets to an end. */
-static mr_status walk_all(struct search *search, enum walk *walk_out) {
-  uint64_t tries = FIRST_TRIES_PER_BOX * (uint64_t)search->state.box_count;
-  mr_status status = MR_OK;
-  uint32_t turn = 0;
-  *walk_out = WALK_STOPPED;
-  while (status == MR_OK && *walk_out == WALK_STOPPED && !search->stopped) {
-    mr_pack_undo_to(&search->state, 0);
-    mr_pack_chooser_turn(&search->chooser, &search->state, turn);
-    search->last_try = search->tries + tries;
-    status = walk_turn(search, walk_out);
-    if (++turn == MR_PACK_TURNS) {
-      turn = 0;
-      tries *= 2;
-    }
-  }
-  return status;
-}
-
-static void fill(struct search *search, const struct mr_pack_sections *sections) {
-  const struct mr_pack_problem *problem = search->problem;
+static void fill(struct search *search) {
+  const struct mr_pack_problem *problem = &search->boxes->problem;
+  const struct mr_pack_sections *sections = &search->boxes->sections;
   struct mr_pack_state *state = &search->state;
   for (uint32_t i = 0; i < problem->buffer_count; i++) {
     state->boxes[i] = (struct mr_pack_box){.size = (int64_t)problem->buffers[i].size_bytes,
@@ -233,17 +245,19 @@ static void fill(struct search *search, const struct mr_pack_sections *sections)
   }
 }
 
-static mr_status search_init(struct search *search, const struct mr_pack_problem *problem,
-                             const struct mr_pack_sections *sections) {
-  uint32_t count = problem->buffer_count;
+static mr_status search_init(struct search *search, struct limits *limits,
+                             const struct boxes *boxes, uint64_t peak_bytes) {
+  uint32_t count = boxes->problem.buffer_count;
+  uint32_t section_count = boxes->sections.count;
   *search = (struct search){
-      .problem = problem,
-      .state = {.capacity = (int64_t)mr_min_u64(problem->capacity_bytes, MR_PACK_MOST_BYTES),
+      .limits = limits,
+      .boxes = boxes,
+      .state = {.capacity = (int64_t)peak_bytes,
                 .boxes = mr_allocate(count, sizeof *search->state.boxes),
-                .sections = mr_allocate(sections->count, sizeof *search->state.sections),
+                .sections = mr_allocate(section_count, sizeof *search->state.sections),
                 .box_count = count,
-                .section_count = sections->count,
-                .load = mr_allocate(sections->count, sizeof *search->state.load),
+                .section_count = section_count,
+                .load = mr_allocate(section_count, sizeof *search->state.load),
                 .sorted = mr_allocate(count, sizeof *search->state.sorted)},
       .order = mr_allocate(count, sizeof *search->order),
       .frames = mr_allocate(count + 2ull, sizeof *search->frames),
@@ -253,8 +267,8 @@ static mr_status search_init(struct search *search, const struct mr_pack_problem
       state->sorted == NULL || search->order == NULL || search->frames == NULL) {
     return MR_NO_MEMORY;
   }
-  fill(search, sections);
-  return mr_pack_chooser_init(&search->chooser, problem, sections);
+  fill(search);
+  return mr_pack_chooser_init(&search->chooser, &boxes->problem, &boxes->sections);
 }
 
 static void search_fini(struct search *search) {
@@ -268,33 +282,144 @@ static void search_fini(struct search *search) {
   free(search->frames);
 }
 
-static void take_offsets(const struct mr_pack_state *state, uint64_t *offsets,
+static mr_status add_search(struct contest *contest, const struct boxes *boxes,
+                            uint64_t peak_bytes) {
+  return search_init(&contest->searches[contest->count++], &contest->limits, boxes, peak_bytes);
+}
+
+/* Searches with these boxes for a packing with the peak `least_bytes`, and for one within the
+ * capacity. */
+static mr_status enter(struct contest *contest, struct boxes *boxes, uint64_t least_bytes) {
+  mr_status status = mr_pack_sections_init(&boxes->sections, &boxes->problem);
+  if (status == MR_OK && least_bytes < contest->capacity) {
+    status = add_search(contest, boxes, least_bytes);
+  }
+  if (status == MR_OK) {
+    status = add_search(contest, boxes, contest->capacity);
+  }
+  return status;
+}
+
+static mr_status contest_init(struct contest *contest, const struct mr_pack_problem *problem,
+                              uint64_t least_bytes) {
+  mr_status status = MR_OK;
+  *contest = (struct contest){
+      .limits = {.problem = problem},
+      .capacity = mr_min_u64(problem->capacity_bytes, MR_PACK_MOST_BYTES),
+  };
+  for (uint32_t g = 0; g < MR_PACK_GUESSES && status == MR_OK; g++) {
+    struct boxes *boxes = &contest->boxes[g];
+    status = mr_pack_join(&boxes->joined, problem, (enum mr_pack_guess)g);
+    boxes->problem = (struct mr_pack_problem){.buffers = boxes->joined.buffers,
+                                              .buffer_count = boxes->joined.count};
+    if (status == MR_OK && boxes->joined.count < problem->buffer_count) {
+      status = enter(contest, boxes, least_bytes);
+    }
+  }
+  if (status == MR_OK) {
+    contest->boxes[MR_PACK_GUESSES].problem = *problem;
+    status = enter(contest, &contest->boxes[MR_PACK_GUESSES], least_bytes);
+  }
+  return status;
+}
+
+static void contest_fini(struct contest *contest) {
+  for (uint32_t i = 0; i < contest->count; i++) {
+    search_fini(&contest->searches[i]);
+  }
+  for (uint32_t b = 0; b < MR_COUNT_OF(contest->boxes); b++) {
+    mr_pack_sections_fini(&contest->boxes[b].sections);
+    mr_pack_joined_fini(&contest->boxes[b].joined);
+  }
+}
+
+/* After a search has seen that its boxes have no packing with its peak: what that proves, and a
+ * peak half way to the capacity, which another searches for. */
+static void search_higher(struct contest *contest, struct search *search, uint64_t *bound_bytes) {
+  bool exact = search->boxes == &contest->boxes[MR_PACK_GUESSES];
+  uint64_t peak = (uint64_t)search->state.capacity;
+  if (exact) {
+    *bound_bytes = mr_max_u64(*bound_bytes, peak + 1);
+    contest->proven = peak == contest->capacity;
+  }
+  peak += (contest->capacity - peak + 1) / 2;
+  search->state.capacity = (int64_t)peak;
+  search->over = peak == contest->capacity;
+}
+
+static mr_status take_turn(struct contest *contest, struct search *search, uint64_t tries,
+                           uint64_t *bound_bytes) {
+  enum walk walk = WALK_STOPPED;
+  mr_pack_undo_to(&search->state, 0);
+  search->tries_left = tries;
+  mr_status status = walk_turn(search, &walk);
+  if (status == MR_OK && walk == WALK_IMPOSSIBLE) {
+    search_higher(contest, search, bound_bytes);
+  }
+  if (status == MR_OK && walk == WALK_SOLVED) {
+    contest->winner = search;
+  }
+  return status;
+}
+
+/* Turns of all searches, until one has found a packing or proven that there is none. */
+static mr_status compete(struct contest *contest, uint64_t *bound_bytes) {
+  mr_status status = MR_OK;
+  uint64_t tries_per_box = FIRST_TRIES_PER_BOX;
+  for (uint32_t turn = 0;; turn++) {
+    if (turn == MR_PACK_TURNS) {
+      turn = 0;
+      tries_per_box *= 2;
+    }
+    for (uint32_t i = 0; i < contest->count; i++) {
+      struct search *search = &contest->searches[i];
+      if (search->over) continue;
+      mr_pack_chooser_turn(&search->chooser, &search->state, turn);
+      status = take_turn(contest, search, tries_per_box * search->state.box_count, bound_bytes);
+      if (status != MR_OK || contest->limits.stopped || contest->proven ||
+          contest->winner != NULL) {
+        return status;
+      }
+    }
+  }
+}
+
+static void take_offsets(const struct search *search, uint64_t *offsets,
                          struct mr_pack_result *result) {
+  const struct mr_pack_state *state = &search->state;
+  const struct mr_pack_joined *joined = &search->boxes->joined;
   result->verdict = MR_PACK_FITS;
   result->peak_bytes = 0;
   for (uint32_t i = 0; i < state->box_count; i++) {
     const struct mr_pack_box *box = &state->boxes[i];
     MR_ASSERT(box->placed && box->offset + box->size <= state->capacity);
-    offsets[i] = (uint64_t)box->offset;
     result->peak_bytes = mr_max_u64(result->peak_bytes, (uint64_t)(box->offset + box->size));
+  }
+  for (uint32_t i = 0; i < search->limits->problem->buffer_count; i++) {
+    bool whole = joined->whole == NULL;
+    uint32_t box = whole ? i : joined->whole[i];
+    offsets[i] = (uint64_t)state->boxes[box].offset + (whole ? 0 : joined->within[i]);
   }
 }
 
 mr_status mr_pack_search(const struct mr_pack_problem *problem,
                          const struct mr_pack_sections *sections, uint64_t *offsets,
                          struct mr_pack_result *result) {
-  struct search search;
-  enum walk walk = WALK_STOPPED;
-  mr_status status = search_init(&search, problem, sections);
+  struct contest contest;
+  uint64_t load_bytes = 0;
+  for (uint32_t s = 0; s < sections->count; s++) {
+    load_bytes = mr_max_u64(load_bytes, sections->load_bytes[s]);
+  }
+  mr_status status = contest_init(&contest, problem, load_bytes);
   if (status == MR_OK) {
-    status = walk_all(&search, &walk);
+    status = compete(&contest, &result->bound_bytes);
   }
-  result->tries = search.tries;
-  bool proven = walk == WALK_IMPOSSIBLE && problem->capacity_bytes <= MR_PACK_MOST_BYTES;
+  bool proven = contest.proven && contest.capacity == problem->capacity_bytes;
+  result->tries = contest.limits.tries;
   result->verdict = proven ? MR_PACK_IMPOSSIBLE : MR_PACK_UNDECIDED;
-  if (status == MR_OK && walk == WALK_SOLVED) {
-    take_offsets(&search.state, offsets, result);
+  if (status == MR_OK && contest.winner != NULL) {
+    take_offsets(contest.winner, offsets, result);
   }
-  search_fini(&search);
+  contest_fini(&contest);
   return status;
 }

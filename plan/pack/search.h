@@ -23,9 +23,17 @@
  * Which box is taken decides how long the search takes, never its result. So several rules take
  * turns, each with as many tries as the one before and, once all had theirs, twice as many.
  *
+ * Several searches take each turn, one after another. Where memory must be full, a wrong decision
+ * is seen soon; with room to spare it is seen late, though a packing with less room would do. So
+ * one search is for a packing as high as the load; where there is none, its peak goes half way to
+ * the capacity. Another is for one within the capacity, and the only one whose failure is the
+ * verdict. Both are also made with boxes that stand for several buffers (join.h), which are fewer;
+ * what these do not find means nothing.
+ *
  * Canonical orders, section bounds, dominance and decomposition are from Moffitt, "MiniMalloc: A
  * Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023; the
- * two-way split, the free choice of the next box and learning from failed sections are our own.
+ * two-way split, the free choice of the next box, learning from failed sections, searches below the
+ * capacity and joined buffers are our own.
  */
 #ifndef MEMRUN_PLAN_PACK_SEARCH_H
 #define MEMRUN_PLAN_PACK_SEARCH_H

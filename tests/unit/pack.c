@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "plan/pack/join.h"
 #include "plan/pack/search.h"
 
 #define SEED          20260711u
@@ -25,6 +26,9 @@
 #define PLANTED_CASES 6u
 #define PLANTED_MOST  128u
 #define TRIES         1000000u
+#define LARGE_CASES   8u
+#define LARGE_MOST    500u
+#define LARGE_TRIES   100000u
 
 /* The oracle: all ways to fill the cells of memory, moment after moment. */
 struct filling {
@@ -273,6 +277,64 @@ static void planted_packings_are_found(void **state) {
   }
 }
 
+/* Several hundred buffers without waste, and with more room than they need: a packing for less is
+ * one for more. */
+static void large_packings_are_found_at_any_capacity(void **state) {
+  (void)state;
+  struct mr_pack_buffer buffers[LARGE_MOST];
+  uint64_t offsets[LARGE_MOST];
+  uint32_t solved = 0;
+  for (uint32_t n = 0; n < LARGE_CASES; n++) {
+    struct mr_random random;
+    mr_random_init(&random, SEED + n);
+    uint32_t count = plant(&random, buffers, 150 + 50 * n, 1000, 1u << 30);
+    for (uint32_t percent = 0; percent <= 10; percent += 2) {
+      struct mr_pack_problem problem = {.buffers = buffers,
+                                        .buffer_count = count,
+                                        .capacity_bytes =
+                                            (1u << 30) / 100 * (100ull + percent) + 100,
+                                        .search_tries = LARGE_TRIES};
+      struct mr_pack_result result = solve_checked(&problem, offsets);
+      printf("%u buffers, %u %% more: %llu tries, %s\n", count, percent,
+             (unsigned long long)result.tries, result.verdict == MR_PACK_FITS ? "fits" : "?");
+      solved += result.verdict == MR_PACK_FITS;
+    }
+  }
+  assert_int_equal(solved, 6 * LARGE_CASES);
+}
+
+/* Any packing of the joined buffers, as here one above another, is a packing of all of them, and
+ * what lives at each moment is as much as before. */
+static void joined_buffers_are_whole(void **state) {
+  (void)state;
+  struct mr_random random;
+  uint32_t parts = 0;
+  mr_random_init(&random, SEED + 2);
+  for (uint32_t n = 0; n < TINY_CASES; n++) {
+    struct mr_pack_buffer buffers[TINY_MOST];
+    uint64_t offsets[TINY_MOST];
+    uint64_t tops[TINY_MOST + 1] = {0};
+    uint64_t peak = 0;
+    struct mr_pack_joined joined;
+    uint32_t count = fill_tiny(&random, buffers, n);
+    struct mr_pack_problem problem = {.buffers = buffers, .buffer_count = count};
+    assert_int_equal(mr_pack_join(&joined, &problem, (enum mr_pack_guess)(n / 2 % 2)), MR_OK);
+    for (uint32_t i = 0; i < joined.count; i++) {
+      tops[i + 1] = tops[i] + joined.buffers[i].size_bytes;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+      offsets[i] = tops[joined.whole[i]] + joined.within[i];
+      assert_true(offsets[i] + buffers[i].size_bytes <= tops[joined.whole[i] + 1]);
+    }
+    assert_true(mr_pack_valid(&problem, offsets, &peak));
+    assert_int_equal(load_of(joined.buffers, joined.count), load_of(buffers, count));
+    parts += count - joined.count;
+    mr_pack_joined_fini(&joined);
+  }
+  printf("%u buffers fewer\n", parts);
+  assert_true(parts > TINY_CASES);
+}
+
 static void solve_case(const char *name, uint64_t capacity_bytes) {
   char path[512];
   struct mr_pack_table table;
@@ -400,6 +462,8 @@ int main(void) {
       cmocka_unit_test(verdicts_are_those_of_all_fillings),
       cmocka_unit_test(search_alone_is_exact),
       cmocka_unit_test(planted_packings_are_found),
+      cmocka_unit_test(large_packings_are_found_at_any_capacity),
+      cmocka_unit_test(joined_buffers_are_whole),
       cmocka_unit_test(published_cases_are_solved),
       cmocka_unit_test(limits_end_the_search),
       cmocka_unit_test(what_is_no_buffer_is_refused),
