@@ -17,8 +17,8 @@
  * find a packing far below the capacity, since those as high as the load are searched for too.
  *
  * Everything is deterministic: the same buffers and limits give the same packing on every machine.
- * A deadline is a question (`stopped`) that is asked between tries; it ends the search and chooses
- * nothing.
+ * A deadline is a question (`stopped`) that is asked between tries and between the buffers of the
+ * portfolio; it ends both and chooses nothing.
  *
  * Not here: alignment (sizes in multiples of it give offsets in multiples of it), wrapping
  * lifetimes (plan/contiguous.c cuts the circle).

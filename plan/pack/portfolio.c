@@ -15,8 +15,10 @@
 
 /* Steps of all walks after which no further order is tried: some tens of milliseconds. */
 #define MOST_STEPS (1ull << 24)
-#define MOST_PEAK  ((uint64_t)INT64_MAX) /* an order that goes above it is given up */
-#define NO_BUFFER  UINT32_MAX
+/* And between two questions whether to stop: some milliseconds. */
+#define STEPS_BETWEEN_QUESTIONS (1ull << 20)
+#define MOST_PEAK               ((uint64_t)INT64_MAX) /* an order that goes above it is given up */
+#define NO_BUFFER               UINT32_MAX
 
 enum order { BY_START, BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, ORDER_COUNT };
 enum fit { FIRST_FIT, BEST_FIT, FIT_COUNT };
@@ -33,12 +35,15 @@ struct space {
 };
 
 struct packing {
+  const struct mr_pack_problem *problem;
   const struct mr_pack_buffer *buffers;
   uint64_t *offsets;
   uint32_t *above; /* the next in the list of each placed buffer */
   uint32_t lowest; /* the head of the list */
   uint64_t peak;
   uint64_t steps;
+  uint64_t question; /* steps at which the next is asked */
+  bool stopped;
   struct ordered *by_end; /* the last to end first */
   struct space *spaces;   /* by offset; the last has no end, and no two touch */
   uint32_t space_count;
@@ -112,12 +117,25 @@ static void put(struct packing *packing, uint32_t buffer, enum fit fit) {
   packing->peak = mr_max_u64(packing->peak, hole.offset + packing->buffers[buffer].size_bytes);
 }
 
+static bool is_stopped(struct packing *packing) {
+  const struct mr_pack_problem *problem = packing->problem;
+  if (packing->steps >= packing->question && problem->stopped != NULL) {
+    packing->question = packing->steps + STEPS_BETWEEN_QUESTIONS;
+    packing->stopped = problem->stopped(problem->context);
+  }
+  return packing->stopped;
+}
+
+/* Gives up where it is stopped or the peak is too high: the peak is then above MOST_PEAK. */
 static void pack_ordered(struct packing *packing, const struct ordered *ordered, uint32_t count,
                          enum fit fit) {
   packing->lowest = NO_BUFFER;
   packing->peak = 0;
   for (uint32_t i = 0; i < count && packing->peak <= MOST_PEAK; i++) {
     put(packing, ordered[i].buffer, fit);
+    if (is_stopped(packing)) {
+      packing->peak = MOST_PEAK + 1;
+    }
   }
 }
 
@@ -177,7 +195,8 @@ static void free_space(struct packing *packing, uint32_t buffer) {
   }
 }
 
-/* One buffer after another in the order of their starts. */
+/* One buffer after another in the order of their starts; never stopped, so that there is a packing
+ * in any case. */
 static void pack_in_time(struct packing *packing, const struct ordered *ordered, uint32_t count,
                          enum fit fit) {
   const struct mr_pack_buffer *buffers = packing->buffers;
@@ -219,7 +238,7 @@ static void pack_all(struct packing *packing, const struct mr_pack_problem *prob
         best = packing->peak;
         memcpy(best_offsets, packing->offsets, count * sizeof *best_offsets);
       }
-      if (best <= enough_bytes || packing->steps > MOST_STEPS) {
+      if (best <= enough_bytes || packing->steps > MOST_STEPS || packing->stopped) {
         *best_out = best;
         return;
       }
@@ -232,7 +251,9 @@ mr_status mr_pack_portfolio(const struct mr_pack_problem *problem, uint64_t enou
                             uint64_t *offsets, uint64_t *peak_out) {
   uint64_t count = problem->buffer_count;
   struct ordered *ordered = mr_allocate(count, sizeof *ordered);
-  struct packing packing = {.buffers = problem->buffers,
+  struct packing packing = {.problem = problem,
+                            .buffers = problem->buffers,
+                            .question = STEPS_BETWEEN_QUESTIONS,
                             .offsets = mr_allocate(count, sizeof *packing.offsets),
                             .above = mr_allocate(count, sizeof *packing.above),
                             .by_end = mr_allocate(count, sizeof *packing.by_end),

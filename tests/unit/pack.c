@@ -29,6 +29,7 @@
 #define LARGE_CASES   8u
 #define LARGE_MOST    500u
 #define LARGE_TRIES   100000u
+#define MANY          4000u
 
 /* The oracle: all ways to fill the cells of memory, moment after moment. */
 struct filling {
@@ -390,6 +391,41 @@ static void limits_end_the_search(void **state) {
   assert_int_equal(result.tries, 0);
 }
 
+static bool stop_at_once(void *context) {
+  uint32_t *questions = context;
+  (*questions)++;
+  return true;
+}
+
+/* With thousands of buffers the portfolio takes long itself. */
+static void deadlines_end_the_portfolio(void **state) {
+  (void)state;
+  struct mr_random random;
+  uint32_t questions = 0;
+  struct mr_pack_buffer *buffers = calloc(MANY, sizeof *buffers);
+  uint64_t *offsets = calloc(MANY, sizeof *offsets);
+  assert_true(buffers != NULL && offsets != NULL);
+  mr_random_init(&random, SEED);
+  for (uint32_t i = 0; i < MANY; i++) {
+    uint64_t lower = mr_random_below(&random, MANY);
+    buffers[i] = (struct mr_pack_buffer){lower, lower + 1 + mr_random_below(&random, MANY / 20),
+                                         1 + mr_random_below(&random, 1000000)};
+  }
+  struct mr_pack_problem problem = {.buffers = buffers,
+                                    .buffer_count = MANY,
+                                    .search_tries = TRIES,
+                                    .stopped = stop_at_once,
+                                    .context = &questions};
+  problem.capacity_bytes = solve_checked(&problem, offsets).bound_bytes;
+  assert_int_equal(questions, 1);
+  struct mr_pack_result result = solve_checked(&problem, offsets);
+  assert_int_equal(result.verdict, MR_PACK_UNDECIDED);
+  assert_int_equal(result.tries, 0);
+  assert_int_equal(questions, 3);
+  free(buffers);
+  free(offsets);
+}
+
 static void quiet(void *context, mr_log_level level, const char *line) {
   uint32_t *lines = context;
   assert_int_equal(level, MR_LOG_ERROR);
@@ -466,6 +502,7 @@ int main(void) {
       cmocka_unit_test(joined_buffers_are_whole),
       cmocka_unit_test(published_cases_are_solved),
       cmocka_unit_test(limits_end_the_search),
+      cmocka_unit_test(deadlines_end_the_portfolio),
       cmocka_unit_test(what_is_no_buffer_is_refused),
       cmocka_unit_test(sizes_may_sum_to_more_than_fits_a_number),
       cmocka_unit_test(overlaps_are_seen),
