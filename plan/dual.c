@@ -17,11 +17,11 @@
  * time to what NVMe moves, or NVMe is beside a device that is apart: those know how long a window
  * waits for a drive or how much its ops lose, but not both at once, nor what recompute must pay;
  * nor what a host apart runs. */
-#define ROUNDS        300u
-#define LONG_OPS      10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
-#define LONG_ROUNDS   150u
-#define GUIDE_ROUNDS  60u
-#define GUIDE_WINDOWS 8u
+#define ROUNDS         300u
+#define FEW_ROUNDS_OPS 10000u /* of more, in fewer rounds: bounds are up to 3 % lower */
+#define FEW_ROUNDS     150u
+#define GUIDE_ROUNDS   60u
+#define GUIDE_WINDOWS  8u
 /* Windows at first, and the rounds before which those beside a change are halved (halve_windows):
  * the first, and how many lie between. 21 jobs on a processor beside NVMe have bounds 0.8 % higher
  * on average, up to 2.1 %, than with 16 windows throughout, where 64 give 0.6 %; 45 beside a GPU
@@ -333,7 +333,7 @@ mr_status mr_dual_seconds(const struct mr_plan_problem *problem, const struct mr
   uint32_t windows = first_windows(problem, budget_bytes);
   mr_status status = ascent_init(&a, problem, liveness, budget_bytes, windows);
   if (status == MR_OK) {
-    struct climb climb = {.rounds = a.model.op_count > LONG_OPS ? LONG_ROUNDS : ROUNDS,
+    struct climb climb = {.rounds = a.model.op_count > FEW_ROUNDS_OPS ? FEW_ROUNDS : ROUNDS,
                           .enough = mr_bound_enough(problem),
                           .halves = windows > 1 && a.model.hosted.count == 0};
     for (uint32_t w = 0; w < a.model.window_count; w++) {

@@ -21,7 +21,6 @@ mr_status mr_draft_find_guide(struct mr_draft *draft) {
   }
   struct mr_plan_problem problem = *draft->problem;
   problem.host_apart = false; /* where ops run is settled */
-  problem.bound_any_recompute = false;
   problem.budget_bytes[MR_TIER_DEVICE] =
       draft->small_bytes + level_pages(draft, level) * draft->page_bytes;
   mr_guide_fini(&draft->guide);

@@ -25,6 +25,7 @@ static uint64_t short_rung(uint64_t footprint_bytes, uint32_t index) {
 }
 
 uint64_t mr_ladder_below(uint64_t footprint_bytes, uint64_t bytes) {
+  MR_ASSERT(bytes > 0);
   uint64_t highest = part_rung(footprint_bytes, 0);
   for (uint32_t i = 1; highest >= bytes; i++) {
     highest = part_rung(footprint_bytes, i);

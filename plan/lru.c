@@ -3,7 +3,7 @@
  * The baseline that plans are compared with: what a runtime does that swaps without looking ahead.
  * Everything stays on the device until an op wants room; then the tensor that was used longest ago
  * goes, to the host while that has room, else to NVMe, and comes back when an op reads it. The
- * moves wait for those ops (struct mr_program_plan, on_demand).
+ * moves wait for those ops (after_op of their instructions).
  *
  * A gap is open from one use of its tensor to the next, so the gap that opened first is that of the
  * tensor used longest ago: the list of gaps by the op that opens them is the LRU list. Gaps that

@@ -147,7 +147,6 @@ static mr_status is_hopeless(const struct machines *m, uint64_t rung_bytes, bool
   struct mr_plan_problem problem = *m->problem;
   memcpy(problem.budget_bytes, m->drawn.budget_bytes, sizeof problem.budget_bytes);
   problem.budget_bytes[MR_TIER_DEVICE] = rung_bytes;
-  problem.bound_any_recompute = false;
   double bound_seconds = 0;
   double better_seconds = m->best->fits ? m->best->step_seconds * (1 - ROUNDING) : INFINITY;
   problem.useful_seconds = fmin(mr_bound_enough(&problem), better_seconds);
@@ -187,10 +186,6 @@ static mr_status climb_down(struct machines *m) {
   return MR_OK;
 }
 
-static bool moves_nothing(const struct mr_program_plan *plan) {
-  return plan->fits && mr_program_plan_moved_bytes(plan) == 0;
-}
-
 /* With the tiers that are drawn for: the usual machine's plan, which keeps everything or is for the
  * highest rung, then down the ladder. Where it does not fit it says what would. */
 static mr_status make_with(struct machines *m) {
@@ -206,7 +201,7 @@ static mr_status make_with(struct machines *m) {
   } else {
     judge(m, &plan);
   }
-  return moves_nothing(m->best) ? MR_OK : climb_down(m);
+  return mr_program_plan_moves_nothing(m->best) ? MR_OK : climb_down(m);
 }
 
 /* With all tiers, without NVMe and without the host. */
@@ -216,7 +211,8 @@ static mr_status make(struct machines *m) {
   bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
   uint32_t count = both ? MR_COUNT_OF(without) : 1;
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < count && status == MR_OK && !moves_nothing(m->best); i++) {
+  for (uint32_t i = 0; i < count && status == MR_OK && !mr_program_plan_moves_nothing(m->best);
+       i++) {
     memcpy(m->drawn.budget_bytes, budget, sizeof m->drawn.budget_bytes);
     if (without[i] != MR_TIER_COUNT) {
       m->drawn.budget_bytes[without[i]] = 0;
@@ -259,7 +255,6 @@ mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
                            USUAL_PART * all_bytes(problem->program) / op_seconds};
   m.drawn.search_from = 0;
   m.drawn.search_rounds = 1;
-  m.drawn.bound_any_recompute = false;
   mr_status status = MR_OK;
   if (problem->useful_seconds > 0) {
     status = is_hopeless(&m, problem->budget_bytes[MR_TIER_DEVICE], &hopeless);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Makes a plan: with the largest pages that will do (plan/page_sizes.h), down the ladder
- * (plan/plan.h).
- */
+/* Makes a plan: with the largest pages that will do (plan/page_sizes.h), down the ladder
+ * (plan/plan.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +25,9 @@ struct smallest {
   bool known;
   uint64_t bytes;       /* UINT64_MAX: none was found */
   uint64_t least_bytes; /* no budget below it leaves an op its room */
-  uint32_t choice;      /* of pages, with which it would do */
+  uint64_t host_bytes;  /* that a plan for it takes */
+  uint64_t nvme_bytes;
+  uint32_t choice; /* of pages, with which it would do */
 };
 
 /* The problem at hand, and what is kept from one point of the ladder to the next. */
@@ -49,7 +49,6 @@ struct maker {
 static void maker_init(struct maker *maker, const struct mr_plan_problem *problem,
                        struct mr_program_plan *plan) {
   *maker = (struct maker){.problem = problem, .point = *problem, .plan = plan};
-  maker->point.bound_any_recompute = false;
   maker->choice_count = mr_plan_list_pages(problem, maker->choices);
   maker->footprint_choice = maker->choices[0].wasteful ? 1 : 0; /* there is always a smaller one */
 }
@@ -265,11 +264,16 @@ static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan
   }
 }
 
+/* Whether so many pages will do, and of what fits last, what it takes below. */
 static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, bool *fits_out) {
   struct mr_program_plan plan = {.program = maker->problem->program};
   uint64_t bytes = maker->drafts[choice].small_bytes + pages * maker->choices[choice].page_bytes;
   mr_status status = plan_with(maker, choice, bytes, MR_EFFORT_FIT, &plan);
   *fits_out = status == MR_OK && plan.fits;
+  if (*fits_out) {
+    maker->smallest.host_bytes = mr_program_plan_host_bytes(&plan);
+    maker->smallest.nvme_bytes = plan.nvme_bytes;
+  }
   mr_plan_clear(&plan);
   return status;
 }
@@ -340,7 +344,10 @@ static mr_status find_smallest(struct maker *maker) {
   if (smallest->known) {
     return MR_OK;
   }
-  *smallest = (struct smallest){true, UINT64_MAX, UINT64_MAX, maker->choice_count - 1};
+  *smallest = (struct smallest){.known = true,
+                                .bytes = UINT64_MAX,
+                                .least_bytes = UINT64_MAX,
+                                .choice = maker->choice_count - 1};
   for (uint32_t i = maker->choice_count; i-- > 0 && status == MR_OK;) {
     struct mr_draft *draft = NULL;
     status = draft_of(maker, i, &draft);
@@ -357,12 +364,12 @@ static mr_status find_smallest(struct maker *maker) {
 /* The foot of the ladder: the smallest budget that would do, where the problem has as much. */
 static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) {
   struct mr_program_plan plan = {.program = maker->problem->program};
-  const struct smallest *smallest = &maker->smallest;
   mr_status status = find_smallest(maker);
-  if (status != MR_OK || smallest->bytes > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
+  uint64_t bytes = maker->smallest.bytes;
+  if (status != MR_OK || bytes > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
     return status;
   }
-  status = plan_with(maker, smallest->choice, smallest->bytes, effort, &plan);
+  status = plan_with(maker, maker->smallest.choice, bytes, effort, &plan);
   if (status == MR_OK) {
     status = play(maker, &plan);
   }
@@ -496,6 +503,8 @@ static mr_status refuse(struct maker *maker) {
   const struct smallest *smallest = &maker->smallest;
   mr_status status = find_smallest(maker);
   plan->smallest_device_bytes = smallest->bytes;
+  plan->smallest_host_bytes = smallest->host_bytes;
+  plan->smallest_nvme_bytes = smallest->nvme_bytes;
   plan->page_bytes = maker->choices[smallest->choice].page_bytes;
   plan->small_bytes = maker->drafts[smallest->choice].small_bytes;
   plan->failed_tier = MR_TIER_DEVICE;
@@ -513,7 +522,7 @@ uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan) {
   return bytes;
 }
 
-static bool moves_nothing(const struct mr_program_plan *plan) {
+bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan) {
   return plan->fits && mr_program_plan_moved_bytes(plan) == 0;
 }
 
@@ -532,7 +541,7 @@ static mr_status make(struct maker *maker) {
   if (status == MR_OK && !useless) {
     status = try_keeping(maker);
   }
-  if (status == MR_OK && !useless && searched && !moves_nothing(maker->plan)) {
+  if (status == MR_OK && !useless && searched && !mr_program_plan_moves_nothing(maker->plan)) {
     status = climb_down(maker);
   }
   bool fits = maker->plan->fits;

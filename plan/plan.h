@@ -304,11 +304,13 @@ struct mr_program_plan {
   bool fits;
   bool useless; /* no plan was made: the bound says that it would take useful_seconds or longer, or
                    nothing after search_from fits */
-  /* Where it does not fit: the op with the largest working set, and the smallest device budget that
-   * would do. */
+  /* Where it does not fit: the op with the largest working set, the smallest device budget that
+   * would do, and what a plan for that takes of the tiers below. */
   mr_op_id largest_op;
   uint64_t largest_op_bytes;
   uint64_t smallest_device_bytes;
+  uint64_t smallest_host_bytes;
+  uint64_t smallest_nvme_bytes;
   mr_tier failed_tier;
 
   uint64_t page_bytes;
@@ -371,6 +373,9 @@ uint64_t mr_program_plan_host_bytes(const struct mr_program_plan *plan);
 
 /* What a step moves over all links. */
 uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
+
+/* Whether it fits and keeps everything. */
+bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan);
 
 /*
  * Checks a plan with code of its own: replays two steps symbolically in every order that the waits

@@ -64,7 +64,6 @@ static mr_status bound_candidate(void *context, uint32_t index) {
   struct mr_plan_problem problem = plan->problem;
   problem.program = candidate->program;
   problem.op_seconds = candidate->op_seconds;
-  problem.bound_any_recompute = false;
   return mr_program_plan_quick_bound(&problem, &batch->seconds[index]);
 }
 

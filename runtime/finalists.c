@@ -31,7 +31,7 @@ struct effort {
 enum length { SHORT_PROGRAM = 0, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
 enum host { PROCESSOR_COMPUTES = 0, DEVICE_ALONE, BESIDE_HOST, HOSTS };
 
-#define LONG_OPS         1500u /* more are long; MR_MACHINE_OPS at most are short */
+#define LONG_JOB_OPS     1500u /* more are long; MR_MACHINE_OPS at most are short */
 #define SHORT_BUDGET_OPS 6000u
 #define MAX_BUDGETS      32u /* of the ladder */
 _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
@@ -100,7 +100,7 @@ static bool is_short(const struct mr_finalists *finalists) {
 }
 
 static bool is_long(const struct mr_finalists *finalists) {
-  return finalists->plan->graph->op_count > LONG_OPS;
+  return finalists->plan->graph->op_count > LONG_JOB_OPS;
 }
 
 static const struct effort *effort_of(const struct mr_finalists *finalists) {

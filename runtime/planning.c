@@ -156,7 +156,6 @@ static mr_status try_candidates(struct mr_search *search) {
   bool may = settings->defer != MR_DEFER_NEVER && mr_search_may_defer(search);
   bool deferred = may && settings->defer == MR_DEFER_ALWAYS;
   mr_status status = MR_OK;
-  search->plan->problem.bound_any_recompute = settings->recompute != MR_RECOMPUTE_NONE;
   if (deferred || settings->recompute == MR_RECOMPUTE_FULL) {
     status = measure_footprint(search);
   }

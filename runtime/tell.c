@@ -114,6 +114,8 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
     sum_gaps(plan, &summary);
   } else {
     summary.need_bytes[MR_TIER_DEVICE] = summary.smallest_device_bytes;
+    summary.need_bytes[MR_TIER_HOST] = layout->smallest_host_bytes;
+    summary.need_bytes[MR_TIER_NVME] = layout->smallest_nvme_bytes;
   }
   summary.bound_by =
       mr_bound_name(layout->compute_seconds, layout->host_seconds, layout->link_seconds);

@@ -42,8 +42,7 @@ static mr_status ask_more(const struct mr_plan *plan, mr_tier tier, uint64_t byt
                           struct mr_outcome *outcome_out) {
   struct mr_plan_problem problem = plan->problem;
   uint64_t *budget = &problem.budget_bytes[tier];
-  bool settled = plan->layout->fits && mr_program_plan_moved_bytes(plan->layout) == 0 &&
-                 plan->recomputed_op_count == 0;
+  bool settled = mr_program_plan_moves_nothing(plan->layout) && plan->recomputed_op_count == 0;
   *outcome_out = (struct mr_outcome){0};
   /* The speed of a drive that is not in use is not known; what has no limit cannot grow. */
   if (settled || (tier == MR_TIER_NVME && *budget == 0) || !mr_add_u64(*budget, bytes, budget)) {
@@ -99,7 +98,6 @@ static struct mr_plan_problem problem_again(const struct mr_plan *plan) {
   bool searched = problem.policy == MR_POLICY_SEARCHED;
   problem.search_rounds = searched ? 1 : 0;
   problem.whole_budget = problem.program->op_count > MR_MACHINE_OPS;
-  problem.bound_any_recompute = false; /* recompute is settled */
   return problem;
 }
 
