@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cut bound: the least time that one cut leaves, then windows between two. */
+#include <float.h>
 #include <math.h>
 
 #include "plan/problem/cut.h"
@@ -12,10 +13,9 @@
 /* Rounds after which a window's sides are taken as they are, and windows that are tried. */
 #define FIXPOINT_ROUNDS 8
 #define WINDOW_ROUNDS   4
-/* What the searches may leave open, taken off the result. */
+/* What the searches may leave open, taken off the result. They end far within it, because each
+ * begins with an interval that is at most four times as long as what it looks for. */
 #define SEARCH_ERROR 1e-9
-/* The part by which sums of many times, here and in a schedule, may differ by rounding. */
-#define SUM_ERROR 1e-12
 
 /* The least time after the cut where `before` seconds have passed; at most `most`, or INFINITY. */
 static double least_after(const struct mr_problem_cutter *cutter, double before, double most) {
@@ -38,14 +38,31 @@ static double least_after(const struct mr_problem_cutter *cutter, double before,
   return low;
 }
 
+/* A time that is enough on either side of the cut: less than twice the least, or at most `best`;
+ * INFINITY where `serial`, in which everything can be done, is not enough. */
+static double enough_seconds(const struct mr_problem_cutter *cutter, double best, double serial) {
+  double enough = serial;
+  if (!mr_problem_cut_can_do(cutter, enough, enough)) {
+    return INFINITY;
+  }
+  while (enough > best && mr_problem_cut_can_do(cutter, enough / 2, enough / 2)) {
+    enough /= 2;
+  }
+  return enough;
+}
+
 /*
  * The least time by the present cut; 0 where it is not above `best`. Both sides' times are wanted;
  * the pairs that can do form a convex set, so their least sum is found by a search in one of them.
  */
-static double cut_seconds(const struct mr_problem_cutter *cutter, double best, double most) {
+static double cut_seconds(const struct mr_problem_cutter *cutter, double best, double serial) {
   double low = cutter->cut.work_before;
+  if (mr_problem_cut_can_do(cutter, low, best - low)) {
+    return 0;
+  }
+  double most = 2 * enough_seconds(cutter, best, serial);
   double high = most;
-  if (low + least_after(cutter, low, most) <= best) {
+  if (most == INFINITY) {
     return 0;
   }
   double least = INFINITY;
@@ -244,15 +261,15 @@ static double smallest_bytes(const struct mr_problem *problem) {
 
 /* The least time by single cuts at all segments; at least `best`. */
 static double single_seconds(struct mr_problem_cutter *cutter, double best) {
-  double most = serial_seconds(cutter);
+  double serial = serial_seconds(cutter);
   for (int32_t k = 0; k < cutter->problem->segment_count; k++) {
     if (lasts(cutter, k)) {
       mr_problem_cut_at(cutter, k, MR_MOMENT_DURING);
-      best = fmax(best, cut_seconds(cutter, best, most));
+      best = fmax(best, cut_seconds(cutter, best, serial));
     }
     if (k > 0) {
       mr_problem_cut_at(cutter, k, MR_MOMENT_BEFORE);
-      best = fmax(best, cut_seconds(cutter, best, most));
+      best = fmax(best, cut_seconds(cutter, best, serial));
     }
   }
   return best;
@@ -273,6 +290,11 @@ static mr_status bound_whole(const struct mr_problem *problem, double *seconds_o
   return MR_OK;
 }
 
+/* The part by which sums of times and bytes, here and in a schedule, may differ by rounding. */
+static double sum_error(const struct mr_problem *problem) {
+  return 4 * DBL_EPSILON * ((double)problem->segment_count + (double)problem->tensor_count);
+}
+
 mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds_out) {
   struct mr_problem_parts *parts = NULL;
   double whole_seconds = 0;
@@ -288,7 +310,7 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
     sum_seconds += part_seconds;
   }
   if (status == MR_OK) {
-    *seconds_out = fmax(whole_seconds, sum_seconds) * (1 - SUM_ERROR);
+    *seconds_out = fmax(whole_seconds, sum_seconds) * (1 - sum_error(problem));
   }
   mr_problem_parts_destroy(parts);
   return status;

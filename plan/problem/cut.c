@@ -79,7 +79,7 @@ bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before
   double ordinary_bytes = fmin(
       fmin(in_bytes - clean_bytes, out_bytes - gradient_bytes),
       fmin(cut->ordinary_bytes, cutter->problem->host_bytes + nvme_bytes(cutter, before + after)));
-  double again_bytes = recompute_bytes(cut, after - cut->work_after);
+  double again_bytes = recompute_bytes(cut, fmax(0, after - cut->work_after));
   return gradient_bytes + clean_bytes + ordinary_bytes + again_bytes >=
          cut->needed_bytes + early_weight_bytes;
 }

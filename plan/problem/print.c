@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as text. */
+/* Schedules as text. Times have all their digits: rounded, the end of a short schedule might come
+ * before its bound. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ static void print_moves(FILE *file, const struct mr_problem_schedule *schedule) 
     for (int32_t v = 0; v < schedule->tensor_count; v++) {
       const struct mr_problem_span *move = &schedule->moves[link][v];
       if (move->start_seconds >= 0) {
-        fprintf(file, "%s %d %.12f %.12f\n", names[link], v, move->start_seconds,
+        fprintf(file, "%s %d %.17g %.17g\n", names[link], v, move->start_seconds,
                 move->end_seconds);
       }
     }
@@ -29,7 +30,7 @@ mr_status mr_problem_schedule_print(const struct mr_problem_schedule *schedule, 
     return MR_NO_MEMORY;
   }
   for (int32_t k = 0; k < schedule->segment_count; k++) {
-    fprintf(file, "segment %d %.12f %.12f\n", k, schedule->segments[k].start_seconds,
+    fprintf(file, "segment %d %.17g %.17g\n", k, schedule->segments[k].start_seconds,
             schedule->segments[k].end_seconds);
   }
   for (int32_t v = 0; v < schedule->tensor_count; v++) {
@@ -38,7 +39,7 @@ mr_status mr_problem_schedule_print(const struct mr_problem_schedule *schedule, 
     }
   }
   print_moves(file, schedule);
-  fprintf(file, "bound %.12f\n", schedule->bound_seconds);
+  fprintf(file, "bound %.17g\n", schedule->bound_seconds);
   bool failed = ferror(file) != 0;
   if (fclose(file) != 0 || failed) {
     mr_log(MR_LOG_ERROR, "no memory for the text of a schedule");

@@ -144,6 +144,25 @@ char *problem_from_shape(const struct problem_shape *shape) {
   return close_text(file, &text);
 }
 
+char *problem_from_chain(const struct problem_chain *chain) {
+  char *text = NULL;
+  size_t length = 0;
+  FILE *file = open_text(&text, &length);
+  fprintf(file, "%d %d %.0f 0 %.9g %.9g %.9g %.9g\n", chain->segments, chain->segments - 2,
+          chain->device_bytes, chain->rate, chain->rate, chain->rate, chain->rate);
+  for (int k = 0; k < chain->segments; k++) {
+    fprintf(file, "%.9g ", chain->compute_seconds);
+  }
+  for (int k = 0; k < chain->segments; k++) {
+    fprintf(file, "%.0f ", chain->workset_bytes);
+  }
+  fprintf(file, "\n");
+  for (int k = 0; k < chain->segments - 2; k++) {
+    fprintf(file, "%.0f %d %d 1e9 0 0 0\n", chain->bytes, k, k + 2);
+  }
+  return close_text(file, &text);
+}
+
 /* A random time or size with four digits, so that sums of them are exact. */
 static double draw(struct mr_random *random, double most) {
   return most * (double)(1 + mr_random_below(random, 1000)) / 1000;

@@ -29,6 +29,18 @@ char *problem_from_file(const char *path);
 /* The text of a problem, to be freed. */
 char *problem_from_shape(const struct problem_shape *shape);
 
+/* Segments of one compute time, each making a tensor for the one after the next: all is kept, or
+ * rests on NVMe. */
+struct problem_chain {
+  int segments;
+  double compute_seconds;
+  double bytes; /* of a tensor */
+  double workset_bytes;
+  double device_bytes;
+  double rate; /* of all links */
+};
+char *problem_from_chain(const struct problem_chain *chain);
+
 /* Sizes, times, gaps, flags, links and budgets at random, from small to so tight that it may not
  * fit; `segments` and `tensors` at most. */
 struct problem_limits {
