@@ -15,8 +15,6 @@
 #define LOOKAHEAD_POWERS 10
 /* What a trial costs beside the events of its simulation, in events. */
 #define TRIAL_WORK 100
-/* At first a trial may make the schedule longer by this part. */
-#define HEAT 1e-4
 /* The part of the search in which trials may make the schedule longer. */
 #define HOT_PART 0.7
 /* A schedule so near to the bound cannot be improved by anything that counts. */
@@ -57,7 +55,7 @@ static double try_once(struct mr_problem_trial *trial, double seconds, double mo
   return seconds;
 }
 
-mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work) {
+mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work, double heat) {
   if (search->choice_count == 0) {
     return MR_OK;
   }
@@ -74,7 +72,7 @@ mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t w
   for (uint64_t i = 1;
        done < work && search->best_seconds > search->bound_seconds * (1 + NEAR_ENOUGH); i++) {
     double left = fmax(0, 1 - (double)done / (HOT_PART * (double)work));
-    seconds = try_once(trial, seconds, seconds * (1 + HEAT * left));
+    seconds = try_once(trial, seconds, seconds * (1 + heat * left));
     if (seconds < search->best_seconds) {
       search->best_seconds = seconds;
       mr_problem_draft_copy(search->best, search->draft);

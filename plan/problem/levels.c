@@ -14,12 +14,16 @@ static const struct level {
 } levels[] = {{2000, 6000000}, {8000, 6000000}, {INT32_MAX, 4000000}};
 
 /* What caution leaves further above the bound is searched boldly too, and so are all problems so
- * small, from seeds of their own. */
+ * small. */
 #define BOLD_GAP     1e-3
 #define BOLD_TENSORS 64
 /* Simulated events that this may cost, for each tensor and in all. */
-#define BOLD_TENSOR_WORK 20000
-#define BOLD_MOST_WORK   6000000
+#define BOLD_TENSOR_WORK 40000
+#define BOLD_MOST_WORK   12000000
+/* A part of that may be spent before, with little heat; then there is more, to get away from where
+ * that ended. */
+#define COOL_PART 3
+#define BOLD_HEAT 1e-3
 
 /*
  * Problems so small are searched as if they had less of one thing as well, where their shape is
@@ -95,7 +99,12 @@ static void hand_over(const struct mr_problem_search *search, const struct mr_pr
   }
 }
 
-/* One level, from where the one before ended or from the seeds. */
+static bool is_near(double seconds, const struct mr_problem_solution *solution) {
+  return seconds <= solution->bound_seconds * (1 + BOLD_GAP);
+}
+
+/* One level, from where the one before ended or from the seeds: what a coarse level found may be
+ * worse than the seeds of a finer one. */
 static mr_status search_level(const struct mr_problem *problem,
                               const struct mr_problem_merge *merge, uint64_t work,
                               struct mr_problem_solution *solution) {
@@ -109,11 +118,11 @@ static mr_status search_level(const struct mr_problem *problem,
   if (solution->seconds < INFINITY) {
     take_over(&search, merge, solution);
   }
-  if (search.best_seconds == INFINITY) {
+  if (!is_near(search.best_seconds, solution)) {
     mr_problem_search_seed(&search);
   }
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, work);
+    status = mr_problem_search_improve(&search, work, MR_PROBLEM_HEAT);
   }
   hand_over(&search, merge, solution);
   mr_problem_search_fini(&search);
@@ -122,56 +131,11 @@ static mr_status search_level(const struct mr_problem *problem,
 
 static bool deserves_boldness(const struct mr_problem *problem,
                               const struct mr_problem_solution *solution) {
-  return problem->tensor_count <= BOLD_TENSORS ||
-         solution->seconds > solution->bound_seconds * (1 + BOLD_GAP);
-}
-
-/* The whole problem once more, boldly, from what caution found; taken where that is better. */
-static mr_status search_boldly(const struct mr_problem *problem,
-                               struct mr_problem_solution *solution) {
-  struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, problem, true);
-  if (status != MR_OK) {
-    return status;
-  }
-  search.bound_seconds = solution->bound_seconds;
-  if (solution->seconds < INFINITY) {
-    take_over(&search, NULL, solution);
-  }
-  if (solution->seconds == INFINITY || problem->tensor_count <= BOLD_TENSORS) {
-    mr_problem_search_seed(&search);
-  }
-  if (search.best_seconds < INFINITY) {
-    uint64_t work = BOLD_TENSOR_WORK * (uint64_t)problem->tensor_count;
-    status = mr_problem_search_improve(&search, mr_min_u64(work, BOLD_MOST_WORK));
-  }
-  if (search.best_seconds < solution->seconds) {
-    hand_over(&search, NULL, solution);
-    solution->bold = true;
-  }
-  mr_problem_search_fini(&search);
-  return status;
+  return problem->tensor_count <= BOLD_TENSORS || !is_near(solution->seconds, solution);
 }
 
 static uint64_t less_work(const struct mr_problem *problem) {
   return mr_min_u64(LESS_TENSOR_WORK * (uint64_t)problem->tensor_count, LESS_MOST_WORK);
-}
-
-/* From its seeds. */
-static mr_status search_less(const struct mr_problem *problem, bool bold,
-                             struct mr_problem_solution *found) {
-  struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, problem, bold);
-  if (status != MR_OK) {
-    return status;
-  }
-  mr_problem_search_seed(&search);
-  if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, less_work(problem));
-  }
-  hand_over(&search, NULL, found);
-  mr_problem_search_fini(&search);
-  return status;
 }
 
 /* Takes on what was found with less, and keeps it where that is better. */
@@ -185,12 +149,89 @@ static mr_status take_on(const struct mr_problem *problem, const struct mr_probl
   search.bound_seconds = solution->bound_seconds;
   take_over(&search, NULL, found);
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, less_work(problem) / REST_PART);
+    status = mr_problem_search_improve(&search, less_work(problem) / REST_PART, MR_PROBLEM_HEAT);
   }
   if (search.best_seconds < solution->seconds) {
     hand_over(&search, NULL, solution);
     solution->bold = bold;
   }
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+/* Searches boldly, from the solution or from seeds. */
+static mr_status improve_boldly(struct mr_problem_search *search,
+                                const struct mr_problem_merge *merge,
+                                const struct mr_problem_solution *solution) {
+  search->bound_seconds = solution->bound_seconds;
+  if (solution->seconds < INFINITY) {
+    take_over(search, merge, solution);
+  }
+  mr_problem_search_seed(search);
+  uint64_t work = BOLD_TENSOR_WORK * (uint64_t)search->problem->tensor_count;
+  work = mr_min_u64(work, BOLD_MOST_WORK);
+  mr_status status = MR_OK;
+  if (search->best_seconds < INFINITY) {
+    status = mr_problem_search_improve(search, work / COOL_PART, MR_PROBLEM_HEAT);
+  }
+  if (search->best_seconds < INFINITY && status == MR_OK &&
+      !is_near(search->best_seconds, solution)) {
+    status = mr_problem_search_improve(search, work, BOLD_HEAT);
+  }
+  return status;
+}
+
+/* The whole problem once more, boldly; taken where that is better. */
+static mr_status search_boldly(const struct mr_problem *problem,
+                               struct mr_problem_solution *solution) {
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, problem, true);
+  if (status != MR_OK) {
+    return status;
+  }
+  status = improve_boldly(&search, NULL, solution);
+  if (search.best_seconds < solution->seconds) {
+    hand_over(&search, NULL, solution);
+    solution->bold = true;
+  }
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+/* A merged problem once more, boldly; taken where that is better for the whole. */
+static mr_status search_coarsely(const struct mr_problem *problem,
+                                 const struct mr_problem_merge *merge,
+                                 struct mr_problem_solution *solution) {
+  struct mr_problem_solution found = {.tensor_count = problem->tensor_count};
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, merge->problem, true);
+  if (status != MR_OK) {
+    return status;
+  }
+  found.decisions = mr_allocate((uint64_t)found.tensor_count, sizeof *found.decisions);
+  status = found.decisions == NULL ? MR_NO_MEMORY : improve_boldly(&search, merge, solution);
+  if (status == MR_OK && search.best_seconds < INFINITY) {
+    hand_over(&search, merge, &found);
+    status = take_on(problem, &found, true, solution);
+  }
+  free(found.decisions);
+  mr_problem_search_fini(&search);
+  return status;
+}
+
+/* From its seeds. */
+static mr_status search_less(const struct mr_problem *problem, bool bold,
+                             struct mr_problem_solution *found) {
+  struct mr_problem_search search;
+  mr_status status = mr_problem_search_init(&search, problem, bold);
+  if (status != MR_OK) {
+    return status;
+  }
+  mr_problem_search_seed(&search);
+  if (search.best_seconds < INFINITY) {
+    status = mr_problem_search_improve(&search, less_work(problem), MR_PROBLEM_HEAT);
+  }
+  hand_over(&search, NULL, found);
   mr_problem_search_fini(&search);
   return status;
 }
@@ -221,7 +262,7 @@ static mr_status search_with_less(const struct mr_problem *problem,
                                   struct mr_problem_solution *solution) {
   mr_status status = MR_OK;
   for (size_t i = 0; i < 2 * MR_COUNT_OF(lesses) && status == MR_OK; i++) {
-    if (solution->seconds <= solution->bound_seconds * (1 + BOLD_GAP)) break;
+    if (is_near(solution->seconds, solution)) break;
     status = try_less(problem, &lesses[i / 2], i % 2 == 1, solution);
   }
   return status;
@@ -238,7 +279,7 @@ static mr_status search_part(struct mr_problem_parts *parts, int32_t i, uint64_t
   }
   mr_problem_search_seed(&search);
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, work);
+    status = mr_problem_search_improve(&search, work, MR_PROBLEM_HEAT);
   }
   solution->seconds += search.best_seconds;
   solution->knobs = search.best->knobs;
@@ -296,6 +337,14 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
     }
     mr_problem_merge_destroy(merge);
   }
+  struct mr_problem_merge *merge = NULL;
+  if (status == MR_OK && !is_near(solution->seconds, solution)) {
+    status = merge_to(problem, levels[0].tensors, &merge);
+  }
+  if (status == MR_OK && merge != NULL) {
+    status = search_coarsely(problem, merge, solution);
+  }
+  mr_problem_merge_destroy(merge);
   if (status == MR_OK && deserves_boldness(problem, solution)) {
     status = search_boldly(problem, solution);
   }

@@ -23,11 +23,11 @@
  * turns it into times, so whatever the search does, a schedule keeps every rule. Seeds (seed.c)
  * recompute a prefix of the cheapest bytes, keep the shortest gaps that fit and send the rest away.
  * A local search (improve.c, trial.c) then changes a few tensors at a time and keeps what is not
- * slower. Large problems are searched as merged ones first, those of several steps part by part;
- * what then is not near the bound is searched once more, boldly, and small ones as if they had less
- * of one thing, too (draft.h, levels.c). Work is
- * counted in simulated events, never in seconds, and chance has a fixed seed: the same problem
- * gives the same schedule.
+ * slower. Large problems are searched as merged ones first, those of several steps part by part,
+ * and every level tries seeds of its own where what it was handed is not near the bound. What then
+ * is not is searched once more, boldly, merged and as a whole, and small ones as if they had less
+ * of one thing, too (draft.h, levels.c). Work is counted in simulated events, never in seconds, and
+ * chance has a fixed seed: the same problem gives the same schedule.
  *
  * The cut bound. Look at any schedule at the moment at which segment k has just started, `a`
  * seconds after its start and `b` seconds before its end. Let r be the compute time up to the first

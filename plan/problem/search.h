@@ -40,9 +40,12 @@ void mr_problem_search_try_draft(struct mr_problem_search *search);
 void mr_problem_search_let_all_go(struct mr_problem_search *search);
 /* Fills in search->best from the seeds; best_seconds stays INFINITY where no seed is sound. */
 void mr_problem_search_seed(struct mr_problem_search *search);
-/* Improves search->best until about `work` events have been simulated. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_problem_search_improve(struct mr_problem_search *search,
-                                                    uint64_t work);
+/* Heat with which what is found from seeds gets best. */
+#define MR_PROBLEM_HEAT 1e-4
+/* Improves search->best until about `work` events have been simulated. At first a trial may make
+ * the schedule longer by the part `heat` of it. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work,
+                                                    double heat);
 
 /* Whether a tensor that leaves, or is recomputed, can be kept beside all that lies there. */
 bool mr_problem_draft_can_keep(const struct mr_problem_draft *draft, int32_t tensor);

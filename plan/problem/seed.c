@@ -8,7 +8,7 @@
 #define SWEEP_POINTS 16
 #define SWEEP_LEVELS 4
 
-/* The points on which keeping a tensor weighs, and letting it go does not. */
+/* The points on which keeping a tensor weighs, and sending it away does not. */
 static int32_t first_inner_point(const struct mr_problem_tensor *t) {
   return t->clean ? mr_point_after(t->p + 1) : mr_point_before(t->p + 1);
 }
@@ -19,7 +19,10 @@ static int32_t last_inner_point(const struct mr_problem_tensor *t) {
 
 bool mr_problem_draft_can_keep(const struct mr_problem_draft *draft, int32_t tensor) {
   const struct mr_problem_tensor *t = &draft->problem->tensors[tensor];
-  for (int32_t point = first_inner_point(t); point <= last_inner_point(t); point++) {
+  bool nowhere = draft->decisions[tensor] == MR_PROBLEM_RECOMPUTE;
+  int32_t first = nowhere ? mr_point_after(t->p + 1) : first_inner_point(t);
+  int32_t last = nowhere ? mr_point_before(t->g) : last_inner_point(t);
+  for (int32_t point = first; point <= last; point++) {
     if (draft->load[point] + t->bytes > draft->index->limit[point]) {
       return false;
     }
@@ -69,16 +72,26 @@ static void spill_to_nvme(struct mr_problem_search *search) {
   mr_problem_draft_rebuild(draft);
 }
 
-void mr_problem_search_try_draft(struct mr_problem_search *search) {
-  if (mr_problem_draft_overload(search->draft) >= 0 ||
-      mr_problem_draft_host_overload(search->draft) >= 0) {
-    return;
+/* The time of the draft with either patience: which one helps hangs on how finely tensors are cut
+ * as much as on what was decided. */
+static double try_patience(struct mr_problem_search *search, double cutoff) {
+  double least = INFINITY;
+  for (int turn = 0; turn < 2; turn++) {
+    search->draft->knobs.patient = !search->draft->knobs.patient;
+    double seconds = mr_problem_simulate(search->simulation, search->draft, cutoff, NULL);
+    if (seconds < search->best_seconds) {
+      search->best_seconds = seconds;
+      mr_problem_draft_copy(search->best, search->draft);
+    }
+    least = fmin(least, seconds);
   }
-  double seconds =
-      mr_problem_simulate(search->simulation, search->draft, search->best_seconds, NULL);
-  if (seconds < search->best_seconds) {
-    search->best_seconds = seconds;
-    mr_problem_draft_copy(search->best, search->draft);
+  return least;
+}
+
+void mr_problem_search_try_draft(struct mr_problem_search *search) {
+  if (mr_problem_draft_overload(search->draft) < 0 &&
+      mr_problem_draft_host_overload(search->draft) < 0) {
+    try_patience(search, search->best_seconds);
   }
 }
 
@@ -96,12 +109,7 @@ static double try_seed(struct mr_problem_search *search, int32_t recompute_count
   if (mr_problem_draft_overload(draft) >= 0) {
     return INFINITY;
   }
-  double seconds = mr_problem_simulate(search->simulation, draft, INFINITY, NULL);
-  if (seconds < search->best_seconds) {
-    search->best_seconds = seconds;
-    mr_problem_draft_copy(search->best, draft);
-  }
-  return seconds;
+  return try_patience(search, INFINITY);
 }
 
 /* Everything is recomputed or on NVMe but for what is handed on; of that, clean tensors too are
