@@ -15,6 +15,8 @@
 
 /* Far above 35,000 tensors, which take 2 MiB. */
 #define MAX_FILE_BYTES (1ull << 30)
+/* What is read of a file at first. */
+#define FIRST_READ_BYTES (64ull << 10)
 
 static const char *const decision_names[] = {
     [MR_PROBLEM_KEEP] = "kept",
@@ -38,44 +40,51 @@ struct figures {
   const char *bound_kind; /* which bound is the highest */
 };
 
+/* Appends what is left of a file to text, with a terminating 0; pipes have no length beforehand, so
+ * the text grows as it comes. */
+static mr_status read_rest(FILE *file, const char *path, char **text, uint64_t *length) {
+  for (uint64_t room = FIRST_READ_BYTES;; room *= 2) {
+    char *larger = realloc(*text, room + 1);
+    if (larger == NULL) {
+      mr_log(MR_LOG_ERROR, "no memory for the %llu bytes of %s", (unsigned long long)room, path);
+      return MR_NO_MEMORY;
+    }
+    *text = larger;
+    *length += fread(*text + *length, 1, room - *length, file);
+    if (ferror(file)) {
+      mr_log(MR_LOG_ERROR, "cannot read %s: %m", path);
+      return MR_IO;
+    }
+    if (*length > MAX_FILE_BYTES) {
+      mr_log(MR_LOG_ERROR, "%s has more than %llu bytes, the most that a problem may have", path,
+             MAX_FILE_BYTES);
+      return MR_INVALID;
+    }
+    if (*length < room) {
+      (*text)[*length] = '\0';
+      return MR_OK;
+    }
+  }
+}
+
 /* The whole file with a terminating 0, which the caller frees. */
 static mr_status read_file(const char *path, char **text_out, uint64_t *length_out) {
-  mr_status status = MR_IO;
   char *text = NULL;
+  uint64_t length = 0;
   FILE *file = fopen(path, "re");
-  if (file == NULL || fseek(file, 0, SEEK_END) != 0) {
-    goto fail;
+  if (file == NULL) {
+    mr_log(MR_LOG_ERROR, "cannot read %s: %m", path);
+    return MR_IO;
   }
-  long length = ftell(file);
-  if (length < 0) {
-    goto fail;
-  }
-  if ((uint64_t)length > MAX_FILE_BYTES) {
-    mr_log(MR_LOG_ERROR, "%s has %ld bytes; a problem has at most %llu", path, length,
-           MAX_FILE_BYTES);
-    fclose(file);
-    return MR_INVALID;
-  }
-  text = mr_allocate((uint64_t)length + 1, 1);
-  if (text == NULL) {
-    fclose(file);
-    return MR_NO_MEMORY;
-  }
-  rewind(file);
-  *length_out = fread(text, 1, (size_t)length, file);
-  if (ferror(file)) {
-    goto fail;
-  }
+  mr_status status = read_rest(file, path, &text, &length);
   fclose(file);
-  *text_out = text;
-  return MR_OK;
-fail:
-  mr_log(MR_LOG_ERROR, "cannot read %s: %m", path);
-  if (file != NULL) {
-    fclose(file);
+  if (status != MR_OK) {
+    free(text);
+    return status;
   }
-  free(text);
-  return status;
+  *text_out = text;
+  *length_out = length;
+  return MR_OK;
 }
 
 static mr_status write_file(const char *path, const char *text) {
@@ -117,6 +126,11 @@ static void add_up(const struct mr_problem *problem, const struct mr_problem_sch
   }
 }
 
+/* Whether the gap is a number: above a bound of 0 any time may be the least, or far from it. */
+static bool knows_gap(const struct mr_problem_schedule *schedule) {
+  return schedule->bound_seconds > 0 || schedule->seconds <= 0;
+}
+
 static double gap_percent(const struct mr_problem_schedule *schedule) {
   return schedule->bound_seconds > 0 ? 100 * (schedule->seconds / schedule->bound_seconds - 1) : 0;
 }
@@ -148,7 +162,8 @@ static mr_status show_json(struct output *output, const struct mr_problem *probl
   json_object_set_new(object, "seconds", json_real(schedule->seconds));
   json_object_set_new(object, "bound_seconds", json_real(schedule->bound_seconds));
   json_object_set_new(object, "bound_kind", json_string(figures->bound_kind));
-  json_object_set_new(object, "gap_percent", json_real(gap_percent(schedule)));
+  json_object_set_new(object, "gap_percent",
+                      knows_gap(schedule) ? json_real(gap_percent(schedule)) : json_null());
   json_object_set_new(object, "bound_by", json_string(figures->bound_by));
   json_object_set_new(object, "compute_seconds", json_real(figures->compute_seconds));
   json_object_set_new(object, "links", links);
@@ -165,10 +180,14 @@ static mr_status show_text(struct output *output, const struct mr_problem *probl
     return output_failed(output);
   }
   output_text(output,
-              "schedule   %.9f s, bound by %s\nbound      %.9f s (%s); no schedule takes less\n"
-              "gap        %.3f %%\n\n%-16s %12s %12s\n%-16s %10.6f s\n",
-              schedule->seconds, figures->bound_by, schedule->bound_seconds, figures->bound_kind,
-              gap_percent(schedule), "in all", "busy", "bytes", "compute",
+              "schedule   %.9f s, bound by %s\nbound      %.9f s (%s); no schedule takes less\n",
+              schedule->seconds, figures->bound_by, schedule->bound_seconds, figures->bound_kind);
+  if (knows_gap(schedule)) {
+    output_text(output, "gap        %.3f %%\n", gap_percent(schedule));
+  } else {
+    output_text(output, "gap        unknown: a bound of 0 s says nothing\n");
+  }
+  output_text(output, "\n%-16s %12s %12s\n%-16s %10.6f s\n", "in all", "busy", "bytes", "compute",
               figures->compute_seconds);
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     struct mr_size_text bytes;

@@ -5,9 +5,11 @@
 Takes the replay program and the folder of problems after the scratch folder.
 """
 
+import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import harness
 
@@ -83,6 +85,31 @@ class Problem(harness.Case):
         outcome = harness.run("plan", "--problem", DATA / "i16a.txt", "--schedule",
                               harness.scratch / "missing" / "schedule")
         self.assert_fails(outcome, harness.IO, "schedule", "No such file")
+
+    def test_a_directory_and_a_pipe(self):
+        outcome = harness.run("plan", "--problem", harness.scratch)
+        self.assert_fails(outcome, harness.IO, "Is a directory")
+        from_file = harness.run("plan", "--problem", DATA / "i16a.txt")
+        pipe = harness.scratch / "pipe"
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        text = (DATA / "i16a.txt").read_text()
+        writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+        writer.start()
+        outcome = harness.run("plan", "--problem", pipe)
+        writer.join()
+        self.assert_status(outcome, 0)
+        self.assertEqual(outcome.out, from_file.out)
+
+    def test_a_gap_above_nothing_is_unknown(self):
+        # Segments that take no time, and a byte that must cross two links.
+        nothing = write("nothing.txt", "3 1 1 0 1 1 1 1\n0 0 0\n0 1 0\n1 0 2 1e9 0 0 0\n")
+        outcome = harness.run("plan", "--problem", nothing)
+        self.assert_status(outcome, 0)
+        self.assertIn("gap        unknown", outcome.out)
+        event = harness.run("plan", "--json", "--problem", nothing).events("schedule")[0]
+        self.assertIsNone(event["gap_percent"])
+        self.assertGreater(event["seconds"], 0)
 
     def test_options_that_say_nothing(self):
         outcome = harness.run("plan", "--problem", DATA / "i16a.txt", "--layers", "2")
