@@ -39,6 +39,7 @@ static void apply_stay(struct mr_problem_draft *draft, int32_t tensor, bool kept
     if (!kept) {
       add_over(draft, draft->load, mr_point_before(t->g), mr_point_before(t->g), bytes);
       draft->fetch_count[t->g] += sign > 0 ? 1 : -1;
+      draft->fetch_bytes[t->g] += bytes;
     }
   }
 }
@@ -106,6 +107,7 @@ void mr_problem_draft_destroy(struct mr_problem_draft *draft) {
   free(draft->need_bytes);
   free(draft->recompute_seconds);
   free(draft->fetch_count);
+  free(draft->fetch_bytes);
   free(draft);
 }
 
@@ -125,6 +127,7 @@ void mr_problem_draft_rebuild(struct mr_problem_draft *draft) {
   memset(draft->need_bytes, 0, bytes);
   memset(draft->recompute_seconds, 0, bytes);
   memset(draft->fetch_count, 0, (size_t)boundary_count * sizeof *draft->fetch_count);
+  memset(draft->fetch_bytes, 0, bytes);
   draft->in_differences = true;
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     apply(draft, v, 1);
@@ -156,9 +159,10 @@ mr_status mr_problem_draft_create(const struct mr_problem *problem,
   draft->need_bytes = mr_allocate(boundary_count, sizeof *draft->need_bytes);
   draft->recompute_seconds = mr_allocate(boundary_count, sizeof *draft->recompute_seconds);
   draft->fetch_count = mr_allocate(boundary_count, sizeof *draft->fetch_count);
+  draft->fetch_bytes = mr_allocate(boundary_count, sizeof *draft->fetch_bytes);
   if (draft->decisions == NULL || draft->load == NULL || draft->host_load == NULL ||
       draft->birth_bytes == NULL || draft->need_bytes == NULL || draft->recompute_seconds == NULL ||
-      draft->fetch_count == NULL) {
+      draft->fetch_count == NULL || draft->fetch_bytes == NULL) {
     mr_problem_draft_destroy(draft);
     return MR_NO_MEMORY;
   }
@@ -180,4 +184,5 @@ void mr_problem_draft_copy(struct mr_problem_draft *to, const struct mr_problem_
   memcpy(to->recompute_seconds, from->recompute_seconds,
          boundary_count * sizeof *to->recompute_seconds);
   memcpy(to->fetch_count, from->fetch_count, boundary_count * sizeof *to->fetch_count);
+  memcpy(to->fetch_bytes, from->fetch_bytes, boundary_count * sizeof *to->fetch_bytes);
 }

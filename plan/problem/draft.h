@@ -71,6 +71,7 @@ struct mr_problem_draft {
   double *need_bytes;        /* for each boundary: what goes into the working set of b */
   double *recompute_seconds; /* for each segment */
   int32_t *fetch_count;      /* for each boundary: tensors that must come in before it */
+  double *fetch_bytes;       /* and their bytes */
   bool in_differences;       /* loads are being built as differences */
 };
 
@@ -105,7 +106,8 @@ int32_t mr_problem_draft_host_overload(const struct mr_problem_draft *draft);
  * Simulation. Compute and the four links run side by side. Outs and writes start in the order of
  * birth and of need, as soon as their link is free; ins start in the order of need, as early as
  * the loads of all points up to the need leave room, but for those between two segments at which
- * the draft has none itself. A segment ends and starts as soon as the device holds what that takes.
+ * the draft has none itself; what must come in before such a pair has its room reserved while the
+ * first of them runs. A segment ends and starts as soon as the device holds what that takes.
  */
 struct mr_problem_simulation;
 MR_CHECK_RESULT mr_status mr_problem_simulation_create(

@@ -197,6 +197,12 @@ static void start_from_heap(struct mr_problem_simulation *s, enum mr_problem_lin
   }
 }
 
+/* Whether a boundary is passed without a pause, so that all that is fetched for it is there while
+ * the segment before it runs: begin() has reserved the room. */
+static bool is_reserved(const struct mr_problem_simulation *s, int32_t boundary) {
+  return s->limit[mr_point_before(boundary)] == INFINITY;
+}
+
 /* Whether a fetch leaves room at every point from now until the tensor is needed. */
 static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, double bytes,
                               int32_t need) {
@@ -205,8 +211,9 @@ static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, dou
     return false;
   }
   s->events += (uint64_t)(need - s->segment) / SEGMENTS_PER_EVENT;
+  int32_t reserved = is_reserved(s, need) ? mr_point_during(need - 1) : -1;
   for (int32_t point = mr_point_after(need); point >= first; point--) {
-    if (s->load[point] + bytes > s->limit[point]) {
+    if (s->load[point] + (point == reserved ? 0 : bytes) > s->limit[point]) {
       s->blocked_rank = rank;
       s->blocked_point = point;
       return false;
@@ -233,8 +240,9 @@ static void start_in(struct mr_problem_simulation *s) {
     return;
   }
   int32_t first = s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
+  int32_t reserved = is_reserved(s, need) ? mr_point_during(need - 1) : -1;
   for (int32_t point = first; point <= mr_point_after(need); point++) {
-    s->load[point] += bytes;
+    s->load[point] += point == reserved ? 0 : bytes;
   }
   heap_pop(&s->ins);
   s->device_bytes += bytes;
@@ -280,8 +288,9 @@ static double next_event(const struct mr_problem_simulation *s) {
   return next;
 }
 
-/* A boundary at which the draft itself leaves no room for a pause is passed without one; at others
- * a fetch ahead must not take that room, or everybody may come to wait for everybody else. */
+/* A boundary at which the draft itself leaves no room for a pause is passed without one, for which
+ * what is fetched for it has room reserved beside the segment before; at others a fetch ahead must
+ * not take the room of the pause. Otherwise everybody may come to wait for everybody else. */
 static void set_limits(struct mr_problem_simulation *s) {
   const double *load = s->draft->load;
   for (int32_t boundary = 0; boundary <= s->problem->segment_count; boundary++) {
@@ -290,6 +299,9 @@ static void set_limits(struct mr_problem_simulation *s) {
     bool pauses = fmax(load[after], load[before]) <= s->device_limit;
     s->limit[after] = s->limit[before] = pauses ? s->device_limit : INFINITY;
     s->limit[mr_point_during(boundary)] = s->device_limit;
+    if (!pauses && boundary > 0) {
+      s->load[mr_point_during(boundary - 1)] += s->draft->fetch_bytes[boundary];
+    }
   }
 }
 

@@ -427,6 +427,25 @@ static void the_smallest_budget_is_told(void **state) {
   assert_in_range(refused, 20, 280);
 }
 
+/* Two that must pass from one segment to the next without a pause, because what the next one needs
+ * does not fit beside what this one makes for it: all of that has to come in while this one runs,
+ * and nothing that has time may take its room. */
+static void room_is_kept_for_what_has_to_come_in(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      "5 7 304 1e6 100 1e4 100 1e4  0.005 0.13 0.001 0.05 0.09  10 36 10 44 39"
+      "  40 -1 2 1e9 1 0 0  85 -1 3 1e9 0 0 0  95 0 3 1e9 0 0 0  68 0 2 1e9 0 0 0"
+      "  47 -1 2 1e9 0 0 0  90 1 2 1e9 0 0 1  61 -1 2 1e9 1 0 0",
+      "3 12 798 1e6 1e3 1e4 1e4 300  0.03 0.001 0.007  93 69 79"
+      "  91 -1 1 1e9 0 0 0  21 -1 2 1e9 0 0 0  75 -1 1 1e9 0 0 1  68 -1 1 1e9 0 0 0"
+      "  61 -1 1 1e9 0 0 1  56 -1 1 1e9 1 0 0  99 -1 1 1e9 1 0 0  18 0 1 1e9 0 0 0"
+      "  84 0 1 1e9 0 0 0  62 -1 1 1e9 1 0 0  100 -1 1 1e9 0 0 0  89 -1 1 1e9 0 0 1",
+  };
+  for (size_t i = 0; i < MR_COUNT_OF(texts); i++) {
+    (void)plan_gap("no room", strdup(texts[i]));
+  }
+}
+
 static double seconds_of(const struct mr_problem *problem) {
   struct mr_problem_schedule *schedule = NULL;
   assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
@@ -477,6 +496,7 @@ int main(void) {
       cmocka_unit_test(families_are_near_their_bounds),
       cmocka_unit_test(the_same_problem_gives_the_same_schedule),
       cmocka_unit_test(the_smallest_budget_is_told),
+      cmocka_unit_test(room_is_kept_for_what_has_to_come_in),
       cmocka_unit_test(with_more_a_schedule_is_no_longer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
