@@ -23,7 +23,10 @@ static const struct level {
 /* A part of that may be spent before, with little heat; then there is more, to get away from where
  * that ended. */
 #define COOL_PART 3
-#define BOLD_HEAT 1e-3
+/* What is merged into fewer tensors than this part of all is searched so in its merged form first:
+ * one is moved in place of many. */
+#define COARSE_PART 2
+#define BOLD_HEAT   1e-3
 
 /*
  * Problems so small are searched as if they had less of one thing as well, where their shape is
@@ -322,26 +325,37 @@ static mr_status search_parts(const struct mr_problem *problem,
   return status;
 }
 
-mr_status mr_problem_search_levels(const struct mr_problem *problem,
+/* Cautiously, level by level. Where merging does not bring the tensors down to a level, the next
+ * one would be the same again. */
+static mr_status search_cautiously(const struct mr_problem *problem,
                                    struct mr_problem_solution *solution) {
-  solution->seconds = INFINITY;
-  solution->bold = false;
   mr_status status = search_parts(problem, solution);
   bool in_parts = solution->seconds < INFINITY;
+  int32_t searched_count = -1;
   for (size_t i = 0; i < MR_COUNT_OF(levels) && status == MR_OK; i++) {
     struct mr_problem_merge *merge = NULL;
     status = merge_to(problem, levels[i].tensors, &merge);
     bool whole = i + 1 == MR_COUNT_OF(levels);
-    if (status == MR_OK && (whole || (merge != NULL && !in_parts))) {
+    bool finer = merge != NULL && merge->problem->tensor_count != searched_count;
+    if (status == MR_OK && (whole || (finer && !in_parts))) {
       status = search_level(problem, merge, levels[i].work, solution);
+      searched_count = merge == NULL ? -1 : merge->problem->tensor_count;
     }
     mr_problem_merge_destroy(merge);
   }
+  return status;
+}
+
+mr_status mr_problem_search_levels(const struct mr_problem *problem,
+                                   struct mr_problem_solution *solution) {
+  solution->seconds = INFINITY;
+  solution->bold = false;
+  mr_status status = search_cautiously(problem, solution);
   struct mr_problem_merge *merge = NULL;
   if (status == MR_OK && !is_near(solution->seconds, solution)) {
     status = merge_to(problem, levels[0].tensors, &merge);
   }
-  if (status == MR_OK && merge != NULL) {
+  if (merge != NULL && merge->problem->tensor_count <= problem->tensor_count / COARSE_PART) {
     status = search_coarsely(problem, merge, solution);
   }
   mr_problem_merge_destroy(merge);
