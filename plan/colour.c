@@ -204,8 +204,9 @@ static mr_status split_page(struct colouring *c, uint32_t page, uint32_t wanted_
   if (status != MR_OK) {
     return status;
   }
-  c->half_wanted[2 * page] = wanted_at;
-  c->half_wanted[2 * page + 1] = wanted_at;
+  uint32_t *wanted = &c->half_wanted[2 * (size_t)page];
+  wanted[0] = wanted_at;
+  wanted[1] = wanted_at;
   return push_half(c, 2 * page + 1, wanted_at);
 }
 
