@@ -175,6 +175,22 @@ static void judge(struct maker *maker, struct mr_program_plan *plan) {
   }
 }
 
+/* Plans with one page size, and keeps the plan where it is the fastest so far. */
+static mr_status try_pages(struct maker *maker, uint32_t choice, uint64_t device_bytes,
+                           enum mr_draft_effort effort) {
+  struct mr_program_plan plan = {.program = maker->problem->program};
+  mr_status status = plan_with(maker, choice, device_bytes, effort, &plan);
+  if (status == MR_OK) {
+    status = play(maker, &plan);
+  }
+  if (status == MR_OK) {
+    judge(maker, &plan);
+  } else {
+    mr_plan_clear(&plan);
+  }
+  return status;
+}
+
 /* Plans for a device budget, into a plan that holds its program alone. */
 static mr_status plan_budget(struct maker *maker, uint64_t device_bytes,
                              enum mr_draft_effort effort, struct mr_program_plan *plan) {
@@ -187,18 +203,13 @@ static mr_status plan_budget(struct maker *maker, uint64_t device_bytes,
   return status == MR_OK ? play(maker, plan) : status;
 }
 
-/* The same, and keeps the plan where it is the fastest so far; *fits_out: the budget would do. */
-static mr_status try_budget(struct maker *maker, uint64_t device_bytes, enum mr_draft_effort effort,
-                            bool *fits_out) {
-  struct mr_program_plan plan = {.program = maker->problem->program};
-  mr_status status = plan_budget(maker, device_bytes, effort, &plan);
-  *fits_out = status == MR_OK && plan.fits;
-  if (status == MR_OK) {
-    judge(maker, &plan);
-  } else {
-    mr_plan_clear(&plan);
-  }
-  return status;
+/* The same, and keeps the plan where it is the fastest so far. */
+static mr_status try_budget(struct maker *maker, uint64_t device_bytes,
+                            enum mr_draft_effort effort) {
+  uint32_t choice = 0;
+  mr_status status = choose_pages(maker, device_bytes, &choice);
+  bool any = status == MR_OK && choice < maker->choice_count;
+  return any ? try_pages(maker, choice, device_bytes, effort) : status;
 }
 
 /* Where everything can be kept nothing moves, with whatever page size that is. */
@@ -215,14 +226,10 @@ static mr_status try_keeping(struct maker *maker) {
     /* Smaller pages waste less, but no more than larger ones may. */
     if ((double)device_bytes < (1 - MR_MOST_PAGE_WASTE) * (double)maker->footprint_bytes[i]) break;
     if (device_bytes < maker->footprint_bytes[i]) continue;
-    struct mr_program_plan plan = {.program = maker->problem->program};
-    status = plan_with(maker, i, device_bytes, MR_EFFORT_FIRST, &plan);
-    status = status == MR_OK ? play(maker, &plan) : status;
+    status = try_pages(maker, i, device_bytes, MR_EFFORT_FIRST);
     if (status != MR_OK) {
-      mr_plan_clear(&plan);
       return status;
     }
-    judge(maker, &plan);
   }
   return MR_OK;
 }
@@ -363,22 +370,12 @@ static mr_status find_smallest(struct maker *maker) {
 
 /* The foot of the ladder: the smallest budget that would do, where the problem has as much. */
 static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) {
-  struct mr_program_plan plan = {.program = maker->problem->program};
+  const struct smallest *smallest = &maker->smallest;
   mr_status status = find_smallest(maker);
-  uint64_t bytes = maker->smallest.bytes;
-  if (status != MR_OK || bytes > maker->problem->budget_bytes[MR_TIER_DEVICE]) {
-    return status;
-  }
-  status = plan_with(maker, maker->smallest.choice, bytes, effort, &plan);
-  if (status == MR_OK) {
-    status = play(maker, &plan);
-  }
-  if (status == MR_OK) {
-    judge(maker, &plan);
-  } else {
-    mr_plan_clear(&plan);
-  }
-  return status;
+  bool enough = smallest->bytes != UINT64_MAX &&
+                smallest->bytes <= maker->problem->budget_bytes[MR_TIER_DEVICE];
+  return status == MR_OK && enough ? try_pages(maker, smallest->choice, smallest->bytes, effort)
+                                   : status;
 }
 
 /* A rung of the ladder, and the maker that plans it: its drafts are of one thread at a time. */
@@ -549,7 +546,8 @@ static mr_status make(struct maker *maker) {
   bool any = isinf(problem->useful_seconds); /* any that fits will do: what would is not asked */
   useless = useless || (!fits && (problem->search_from > 0 || (any && searched)));
   if (status == MR_OK && !useless && !fits) {
-    status = try_budget(maker, device_bytes, effort, &fits);
+    status = try_budget(maker, device_bytes, effort);
+    fits = maker->plan->fits;
   }
   useless = useless || (!fits && any);
   if (status == MR_OK && !useless && !fits) {
