@@ -148,6 +148,15 @@ void output_status(struct output *output, const char *line) {
   pthread_mutex_unlock(&output->mutex);
 }
 
+void output_cut_middle(char *text, size_t columns) {
+  size_t length = strlen(text);
+  if (length > columns) {
+    size_t kept = columns / 2;
+    memmove(text + kept, text + length - (columns - kept), columns - kept + 1);
+    text[kept - 1] = '~';
+  }
+}
+
 uint32_t output_columns(void) {
   struct winsize size;
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {

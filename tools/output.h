@@ -48,6 +48,10 @@ MR_CHECK_RESULT mr_status output_json(struct output *output, json_t *object);
 /* Shows `line` in place of the last status line, cut to the terminal's width; "" wipes it. */
 void output_status(struct output *output, const char *line);
 
+/* Cuts `text` to `columns` bytes in its middle, where a '~' then stands: the end of a name or path
+ * says more. */
+void output_cut_middle(char *text, size_t columns);
+
 /* The columns of the terminal; 80 where it does not say. */
 uint32_t output_columns(void);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memrun plan: the verdict on a job, without running it. */
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -126,20 +128,27 @@ static json_t *plan_json(const struct trainer_info *info, const struct mr_plan *
 }
 
 /* Which machine was planned for: the name of a description is easily mistyped. */
-static void print_machine(struct output *output, const struct mr_plan_summary *summary) {
+static void print_machine(struct output *output, const struct mr_plan_summary *summary,
+                          bool explained) {
   const char *path = summary->profile_path;
+  char line[2 * PATH_MAX];
   if (summary->described) {
-    output_text(output, "machine    %s, described by %s\n", summary->machine, path);
+    snprintf(line, sizeof line, "machine    %s, described by %s", summary->machine, path);
   } else {
-    output_text(output, "machine    this one%s%s\n", path == NULL ? "" : ", profile ",
-                path == NULL ? "" : path);
+    snprintf(line, sizeof line, "machine    this one%s%s", path == NULL ? "" : ", profile ",
+             path == NULL ? "" : path);
   }
+  if (explained) {
+    output_cut_middle(line, PLAN_EXPLAIN_COLUMNS);
+  }
+  output_text(output, "%s\n", line);
 }
 
 static void print_verdict(struct output *output, const struct trainer_info *info,
-                          const struct mr_plan *plan, const struct mr_plan_summary *summary) {
+                          const struct mr_plan *plan, const struct mr_plan_summary *summary,
+                          bool explained) {
   job_print_model(output, info);
-  print_machine(output, summary);
+  print_machine(output, summary, explained);
   job_print_footprint(output, summary);
   output_text(output, "verdict    %s\n", summary->fits ? "fits" : "does not fit");
   if (summary->fits) {
@@ -160,7 +169,7 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
   if (cli->json) {
     status = output_json(output, plan_json(info, plan, &summary, explanation));
   } else {
-    print_verdict(output, info, plan, &summary);
+    print_verdict(output, info, plan, &summary, explanation != NULL);
     if (explanation != NULL) {
       plan_explain_print(output, &summary, explanation);
     } else {

@@ -159,12 +159,7 @@ static void format_name(const char *name, bool several, struct cell *cell) {
     at += digits > 0 ? digits : 1;
   }
   cell->text[length] = '\0';
-  if (length > NAME_COLUMNS) { /* the end of a name says more than its middle */
-    char *text = cell->text;
-    size_t kept = NAME_COLUMNS / 2;
-    memmove(text + kept, text + length - (NAME_COLUMNS - kept), NAME_COLUMNS - kept + 1);
-    text[kept - 1] = '~';
-  }
+  output_cut_middle(cell->text, NAME_COLUMNS);
 }
 
 /* "1.18 s +4.2%"; "-" where it cannot be, "does not fit" where nothing does. */

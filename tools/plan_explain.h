@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memrun plan --explain: the explanation of a plan on one screen of 50 lines and 100 columns. */
+/*
+ * memrun plan --explain: the explanation of a plan on one screen of 50 lines and
+ * PLAN_EXPLAIN_COLUMNS columns.
+ */
 #ifndef MEMRUN_TOOLS_PLAN_EXPLAIN_H
 #define MEMRUN_TOOLS_PLAN_EXPLAIN_H
 
@@ -8,6 +11,8 @@
 #include <memrun/run.h>
 
 #include "tools/output.h"
+
+#define PLAN_EXPLAIN_COLUMNS 100u
 
 /* What mr_plan_explain tells of the plan, as an object; NULL: it failed, with *status_out. */
 json_t *plan_explanation(const struct mr_plan *plan, mr_status *status_out);

@@ -112,6 +112,19 @@ class Explained(harness.Case):
             for word in ("verdict", "one more GiB of", "smallest device budget"):
                 self.assertIn(word, outcome.out)
 
+    def test_a_long_path_is_cut_in_its_middle(self):
+        source = pathlib.Path(__file__).parents[2] / "examples" / "h100-node.profile"
+        path = harness.folder("deep") / ("long" * 30) / "node.profile"
+        path.parent.mkdir()
+        path.write_bytes(source.read_bytes())
+        job = ["plan", *TINY, "--profile", path]
+        outcome = harness.run(*job, "--explain")
+        self.check_screen(outcome, 0)
+        self.assertRegex(outcome.out, r"\nmachine    .+, described by .*~\w*/node\.profile\n")
+        self.assertIn(str(path), harness.run(*job).out)
+        self.assertEqual(harness.run(*job, "--explain", "--json").events("plan")[0]["profile"],
+                         str(path))
+
     def test_ops_on_the_host(self):
         """Here the device is the processor: nothing runs beside it."""
         outcome = harness.run("plan", "--explain", *TINY, "--device-mem", "512KiB", "--host-mem",
