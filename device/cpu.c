@@ -23,19 +23,25 @@
 
 struct page {
   char *address;
-  uint64_t move; /* pages of one move, side by side, are one mapping of the kernel's; 0: not yet */
+  uint64_t move; /* pages of one move, side by side, are one mapping of the kernel's; 0: at home,
+                    where all are one */
+  bool bound;
+};
+
+struct range {
+  char *address; /* NULL: it needs none */
+  uint32_t page_count;
 };
 
 struct mr_device {
   uint64_t page_bytes;
   struct page *pages;
   uint32_t page_count;
-  uint64_t *range_offsets; /* range_count + 1, from `reserved` */
+  struct range *ranges;
   uint32_t range_count;
-  char *reserved; /* aligned; the addresses of all ranges */
-  void *reservation;
+  void *reservation; /* of those that do not lie in the pool */
   uint64_t reservation_bytes;
-  struct mr_memory pool; /* where the pages are before anything binds them */
+  struct mr_memory pool; /* page p is at home p pages from its start */
   struct mr_memory small;
   _Atomic uint64_t moves;
   _Atomic uint32_t bound_page_count;
@@ -73,8 +79,26 @@ static void cpu_query(struct mr_device_caps *caps_out) {
       .name = "cpu", .max_page_count = pages, .huge_pages = huge_pages_enabled(), .deferred = true};
 }
 
-static mr_status reserve(struct mr_device *device) {
-  uint64_t bytes = device->range_offsets[device->range_count];
+static char *home_of(const struct mr_device *device, uint32_t page) {
+  return (char *)device->pool.data + page * device->page_bytes;
+}
+
+/* Whether the pages of a range follow one another: then their homes are its addresses. */
+static bool is_at_home(const struct mr_device_config *config, uint32_t range) {
+  uint64_t count = mr_div_up(config->range_bytes[range], config->page_bytes);
+  bool together = config->range_pages != NULL && count > 0;
+  for (uint64_t i = 1; together && i < count; i++) {
+    together = config->range_pages[range][i] == config->range_pages[range][0] + i;
+  }
+  return together;
+}
+
+/* Addresses for the ranges that do not lie at home. */
+static mr_status reserve(struct mr_device *device, const struct mr_device_config *config) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < config->range_count; i++) {
+    bytes += is_at_home(config, i) ? 0 : mr_round_up(config->range_bytes[i], config->page_bytes);
+  }
   if (bytes == 0) {
     return MR_OK;
   }
@@ -88,10 +112,24 @@ static mr_status reserve(struct mr_device *device) {
     device->reservation = NULL;
     return MR_NO_MEMORY;
   }
-  uint64_t excess = (uintptr_t)device->reservation % device->page_bytes;
-  device->reserved = device->reservation;
-  device->reserved += excess == 0 ? 0 : device->page_bytes - excess;
   return MR_OK;
+}
+
+static void place_ranges(struct mr_device *device, const struct mr_device_config *config) {
+  uint64_t excess = (uintptr_t)device->reservation % device->page_bytes;
+  char *next = device->reservation;
+  next += excess == 0 ? 0 : device->page_bytes - excess;
+  for (uint32_t i = 0; i < config->range_count; i++) {
+    uint64_t count = mr_div_up(config->range_bytes[i], config->page_bytes);
+    struct range *range = &device->ranges[i];
+    range->page_count = (uint32_t)count;
+    if (is_at_home(config, i)) {
+      range->address = home_of(device, config->range_pages[i][0]);
+    } else if (count > 0) {
+      range->address = next;
+      next += count * config->page_bytes;
+    }
+  }
 }
 
 static void cpu_abandon(struct mr_device *device) {
@@ -99,7 +137,7 @@ static void cpu_abandon(struct mr_device *device) {
     return;
   }
   free(device->pages);
-  free(device->range_offsets);
+  free(device->ranges);
   free(device);
 }
 
@@ -123,13 +161,9 @@ static uint64_t pool_alignment_bytes(const struct mr_device_config *config) {
 }
 
 static mr_status fill(struct mr_device *device, const struct mr_device_config *config) {
-  for (uint32_t i = 0; i < config->range_count; i++) {
-    uint64_t bytes = mr_round_up(config->range_bytes[i], config->page_bytes);
-    device->range_offsets[i + 1] = device->range_offsets[i] + bytes;
-  }
   mr_status (*map)(uint64_t, uint64_t, const char *, struct mr_memory *) =
       config->deferred ? mr_memory_reserve : mr_memory_map;
-  mr_status status = reserve(device);
+  mr_status status = reserve(device, config);
   if (status == MR_OK) {
     status =
         map(config->small_bytes, MR_DEVICE_HUGE_PAGE_BYTES, "device small arena", &device->small);
@@ -139,7 +173,10 @@ static mr_status fill(struct mr_device *device, const struct mr_device_config *c
                  "device memory", &device->pool);
   }
   for (uint32_t i = 0; status == MR_OK && i < config->page_count; i++) {
-    device->pages[i].address = (char *)device->pool.data + i * config->page_bytes;
+    device->pages[i].address = home_of(device, i);
+  }
+  if (status == MR_OK) {
+    place_ranges(device, config);
   }
   return status;
 }
@@ -164,9 +201,9 @@ static mr_status cpu_create(const struct mr_device_config *config, struct mr_dev
   device->page_count = config->page_count;
   device->range_count = config->range_count;
   device->pages = mr_allocate(config->page_count, sizeof *device->pages);
-  device->range_offsets = mr_allocate(config->range_count + 1ull, sizeof(uint64_t));
+  device->ranges = mr_allocate(config->range_count, sizeof *device->ranges);
   mr_status status = MR_NO_MEMORY;
-  if (device->pages != NULL && device->range_offsets != NULL) {
+  if (device->pages != NULL && device->ranges != NULL) {
     status = fill(device, config);
   }
   if (status != MR_OK) {
@@ -179,7 +216,7 @@ static mr_status cpu_create(const struct mr_device_config *config, struct mr_dev
 
 static void *cpu_range_address(const struct mr_device *device, uint32_t range) {
   MR_ASSERT(range < device->range_count);
-  return device->reserved + device->range_offsets[range];
+  return device->ranges[range].address;
 }
 
 static void *cpu_small_address(const struct mr_device *device) {
@@ -202,51 +239,75 @@ static mr_status cover(char *from, uint64_t bytes, int flag) {
   return MR_OK;
 }
 
-static mr_status move(char *from, char *to, uint64_t bytes) {
+/* Returns whether it did, else errno says why not. *cover_flag: how the place left is covered. */
+static bool remap(char *from, char *to, uint64_t bytes, int *cover_flag) {
   int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+  *cover_flag = MAP_FIXED;
   if (mremap(from, bytes, bytes, flags | MREMAP_DONTUNMAP, to) == to) {
-    return cover(from, bytes, MAP_FIXED);
-  }
-  if (errno != EINVAL) {
-    return move_failed("moving pages", bytes);
+    return true;
   }
   /* Kernels before 5.7: another thread's mmap could take the hole between the two calls; then the
    * cover is refused and the run ends, rather than destroying a foreign mapping. */
-  if (mremap(from, bytes, bytes, flags, to) != to) {
+  *cover_flag = MAP_FIXED_NOREPLACE;
+  return errno == EINVAL && mremap(from, bytes, bytes, flags, to) == to;
+}
+
+/* Moves pages that lie side by side. Those that came home one by one are one mapping there where
+ * the kernel joined theirs; where it did not, kernels before 6.17 refuse to move them in one call.
+ */
+static mr_status move(char *from, char *to, uint64_t bytes, uint64_t page_bytes) {
+  int flag = 0;
+  if (remap(from, to, bytes, &flag)) {
+    return cover(from, bytes, flag);
+  }
+  if (errno != EFAULT || bytes == page_bytes) {
     return move_failed("moving pages", bytes);
   }
-  return cover(from, bytes, MAP_FIXED_NOREPLACE);
+  mr_status status = MR_OK;
+  for (uint64_t at = 0; at < bytes && status == MR_OK; at += page_bytes) {
+    bool moved = remap(from + at, to + at, page_bytes, &flag);
+    status = moved ? cover(from + at, page_bytes, flag) : move_failed("moving a page", page_bytes);
+  }
+  return status;
+}
+
+static void count_bound(struct mr_device *device, struct page *page) {
+  if (!page->bound) {
+    page->bound = true;
+    atomic_fetch_add(&device->bound_page_count, 1);
+  }
 }
 
 static mr_status cpu_bind(struct mr_device *device, uint32_t range, const uint32_t *pages,
                           uint32_t count) {
   uint64_t page_bytes = device->page_bytes;
   char *base = cpu_range_address(device, range);
-  MR_ASSERT(device->range_offsets[range + 1] - device->range_offsets[range] >= count * page_bytes);
+  MR_ASSERT(count <= device->ranges[range].page_count);
   uint32_t run = 1;
   for (uint32_t i = 0; i < count; i += run) {
     MR_ASSERT(pages[i] < device->page_count);
-    const struct page *first = &device->pages[pages[i]];
+    struct page *first = &device->pages[pages[i]];
     char *from = first->address;
     uint64_t last_move = first->move;
     run = 1;
     if (from == base + i * page_bytes) {
+      count_bound(device, first);
       continue;
     }
     while (i + run < count && device->pages[pages[i + run]].address == from + run * page_bytes &&
            device->pages[pages[i + run]].move == last_move) {
       run++;
     }
-    mr_status status = move(from, base + i * page_bytes, run * page_bytes);
+    mr_status status = move(from, base + i * page_bytes, run * page_bytes, page_bytes);
     if (status != MR_OK) {
       return status;
     }
     uint64_t this_move = atomic_fetch_add(&device->moves, 1) + 1;
-    if (last_move == 0) {
-      atomic_fetch_add(&device->bound_page_count, run);
-    }
     for (uint32_t k = 0; k < run; k++) {
-      device->pages[pages[i + k]] = (struct page){base + (i + k) * page_bytes, this_move};
+      struct page *page = &device->pages[pages[i + k]];
+      count_bound(device, page);
+      page->address = base + (i + k) * page_bytes;
+      page->move = page->address == home_of(device, pages[i + k]) ? 0 : this_move;
     }
   }
   return MR_OK;

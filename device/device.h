@@ -5,21 +5,24 @@
  * a mock; cuda/ is an NVIDIA device behind its driver.
  *
  * Nouns. A *page* is a piece of physical device memory, numbered from 0; there are exactly as many
- * as the plan's peak asks for. A *range* is the address range of one instance (one stay of a tensor
- * on the device); ranges never overlap and never change, so the addresses that an op gets are
- * computed once. *Binding* a range brings given pages to its addresses with their contents. The
- * *small arena* is one contiguous piece for tensors below half a page, always there.
+ * as the plan's peak asks for. A *range* is the addresses of a list of pages, which is that of one
+ * instance (one stay of a tensor on the device) or of several, one after another. Addresses never
+ * change, so those that an op gets are computed once. *Binding* a range brings its pages to its
+ * addresses with their contents. The *small arena* is one contiguous piece for tensors below half a
+ * page, always there.
  *
  * How the cpu binds. The pages are one anonymous private mapping, filled once at creation with huge
  * pages. Smaller pages are mapped one by one as soon as they move. Where a drive reads into them
  * they are pieces of a huge one: half a MiB is read in one go (1.4 GB/s on a virtual disk where
- * scattered pages of 4 KiB gave 0.75), but moving them takes three times as long. Each range is
- * reserved as inaccessible addresses. Binding moves a page with mremap(MREMAP_FIXED |
- * MREMAP_DONTUNMAP), which hands page table entries over and copies nothing, and covers the place
- * it left with inaccessible addresses again: a stale access faults instead of growing the process
- * by a fresh zero page, in every build, and neighbouring gaps merge into one mapping. A page that
- * is already in its place costs a comparison, pages that were moved together before are moved
- * together again.
+ * scattered pages of 4 KiB gave 0.75), but moving them takes three times as long. A range of pages
+ * that follow one another is where they are, at home; every other has inaccessible addresses of its
+ * own. Binding moves a page that is elsewhere with mremap(MREMAP_FIXED | MREMAP_DONTUNMAP), which
+ * hands page table entries over and copies nothing, and covers the place it left with inaccessible
+ * addresses again: a stale access to a place that is left faults instead of growing the process by
+ * a fresh zero page, in every build, and neighbouring gaps merge into one mapping. A page that is
+ * already in its place costs a comparison, pages that were moved together before are moved together
+ * again. A move takes some 25 us, and the planner gives instances pages that follow one another
+ * (plan/colour.c).
  *
  * Why not a memfd mapped at several places: an alias is counted again in the resident set (2.1 GB
  * shown for 1 GB used), shared memory gets no huge pages in the kernel's default setting, and
@@ -34,7 +37,8 @@
  * vm.max_map_count (65530) to a process, so query() tells how many pages a plan may have.
  *
  * Invariants. A range is always bound with the same list of pages, as a plan's instances are; so
- * the place of a page in a range is fixed. Nothing is allocated after create.
+ * the place of a page in a range is fixed, and two ranges have an address in common only where the
+ * same page is there for both. Nothing is allocated after create.
  *
  * How cuda binds. It does not: every range is mapped onto its pages when the device is created, or
  * a page is first written where it is deferred, because a physical page may have any number of
@@ -95,8 +99,9 @@ struct mr_device_config {
   uint32_t range_count;
   bool deferred; /* memory is taken as it is first written, all that is left by complete() */
   /* The pages that each range will be bound with, as many as its bytes need; borrowed during
-   * create. NULL: only for a device without streams. Where they are halves: whole ones, two side
-   * by side, and at most one half, the lower one at the end or the upper one at the start. */
+   * create. NULL: only for a device without streams, which then has addresses of its own for each
+   * range. Where they are halves: whole ones, two side by side, and at most one half, the lower one
+   * at the end or the upper one at the start. */
   const uint32_t *const *range_pages;
   double timeout_seconds; /* of work on streams: what takes longer never ends; 0: no limit */
   bool in_pieces; /* small pages are pieces of huge ones: transfers are faster, moves slower */

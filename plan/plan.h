@@ -374,6 +374,15 @@ uint64_t mr_program_plan_host_bytes(const struct mr_program_plan *plan);
 /* What a step moves over all links. */
 uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
 
+/*
+ * Instances with the same pages in the same order have the same addresses, so that no page moves
+ * where one follows another. ranges[i] is the range of instance i, MR_NO_RANGE where it has no
+ * pages; ranges are numbered from 0. MR_NO_MEMORY.
+ */
+#define MR_NO_RANGE UINT32_MAX
+MR_CHECK_RESULT mr_status mr_program_plan_list_ranges(const struct mr_program_plan *plan,
+                                                      uint32_t *ranges, uint32_t *count_out);
+
 /* Whether it fits and keeps everything. */
 bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan);
 

@@ -231,13 +231,7 @@ mr_status mr_queue_bind(struct mr_queue *queue, const struct mr_instruction *ins
   const struct mr_run *run = queue->run;
   const struct mr_program_plan *layout = run->layout;
   for (uint32_t i = 0; i < instruction->birth_count; i++) {
-    uint32_t index = layout->births[instruction->first_birth + i];
-    const struct mr_instance *instance = &layout->instances[index];
-    if (instance->small) {
-      continue;
-    }
-    mr_status status = run->device_ops->bind(
-        run->device, index, &layout->pages[instance->first_page], instance->page_count);
+    mr_status status = mr_tiers_bind(run, layout->births[instruction->first_birth + i]);
     if (status != MR_OK) {
       return status;
     }

@@ -44,6 +44,7 @@ static void adopt_tiers(struct mr_run *run, struct mr_run *next) {
   run->extents = next->extents;
   run->operands = next->operands;
   run->addresses = next->addresses;
+  run->ranges = next->ranges;
   run->taken.small_bytes = next->taken.small_bytes;
   run->taken.host_page_seen = next->taken.host_page_seen;
   run->taken.extent_seen = next->taken.extent_seen;

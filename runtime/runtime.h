@@ -329,6 +329,7 @@ struct mr_run {
 
   void **operands;  /* the addresses of layout->operands; NULL: none */
   void **addresses; /* of each instance */
+  uint32_t *ranges; /* the same, of the device's; MR_NO_RANGE: it has none */
   struct mr_outlook outlook;
   struct mr_traffic traffic;
 
@@ -388,6 +389,8 @@ MR_CHECK_RESULT mr_status mr_tiers_complete(struct mr_run *run);
 void mr_tiers_fini(struct mr_run *run);
 /* Copies of streams no longer reach the host tier, whose pages may then be given back. */
 void mr_tiers_unpin(struct mr_run *run);
+/* Brings the pages of an instance to its addresses. MR_NO_MEMORY: the device's refusal. */
+MR_CHECK_RESULT mr_status mr_tiers_bind(const struct mr_run *run, uint32_t instance);
 /* Room for an extent of the layout, which reads as zeros. */
 MR_CHECK_RESULT mr_status mr_tiers_take_extent(struct mr_run *run, uint32_t extent);
 

@@ -24,11 +24,17 @@ static mr_status take_device(struct mr_run *run, bool deferred) {
   const struct mr_program_plan *layout = run->layout;
   uint64_t *range_bytes = mr_allocate(layout->instance_count, sizeof *range_bytes);
   const uint32_t **range_pages = mr_allocate(layout->instance_count, sizeof *range_pages);
-  mr_status status = range_bytes == NULL || range_pages == NULL ? MR_NO_MEMORY : MR_OK;
+  uint32_t range_count = 0;
+  run->ranges = mr_allocate(layout->instance_count, sizeof *run->ranges);
+  bool allocated = range_bytes != NULL && range_pages != NULL && run->ranges != NULL;
+  mr_status status =
+      allocated ? mr_program_plan_list_ranges(layout, run->ranges, &range_count) : MR_NO_MEMORY;
   for (uint32_t i = 0; status == MR_OK && i < layout->instance_count; i++) {
     const struct mr_instance *instance = &layout->instances[i];
-    range_bytes[i] = instance->small || instance->on_host ? 0 : instance->bytes;
-    range_pages[i] = &layout->pages[instance->first_page];
+    if (run->ranges[i] != MR_NO_RANGE) {
+      range_bytes[run->ranges[i]] = instance->page_count * layout->page_bytes;
+      range_pages[run->ranges[i]] = &layout->pages[instance->first_page];
+    }
   }
   struct mr_device_config config = {
       .page_bytes = layout->page_bytes,
@@ -36,7 +42,7 @@ static mr_status take_device(struct mr_run *run, bool deferred) {
       .small_bytes = layout->small_bytes,
       .range_bytes = range_bytes,
       .range_pages = range_pages,
-      .range_count = layout->instance_count,
+      .range_count = range_count,
       .in_pieces = layout->moved_bytes[MR_LINK_NVME_READ] > 0,
       .deferred = deferred,
       .timeout_seconds = mr_settings_watch_seconds(&run->plan->settings),
@@ -66,8 +72,9 @@ static mr_status compute_addresses(struct mr_run *run) {
       run->addresses[i] = mr_host_place(run, &layout->slots[instance->slot], 0, &together);
       MR_ASSERT(together == instance->bytes);
     } else {
-      run->addresses[i] = instance->small ? small + instance->small_offset
-                                          : run->device_ops->range_address(run->device, i);
+      uint32_t range = run->ranges[i];
+      run->addresses[i] = range == MR_NO_RANGE ? small + instance->small_offset
+                                               : run->device_ops->range_address(run->device, range);
     }
   }
   for (uint32_t i = 0; i < operand_count; i++) {
@@ -81,13 +88,13 @@ static mr_status compute_addresses(struct mr_run *run) {
   return MR_OK;
 }
 
-static mr_status bind(struct mr_run *run, uint32_t index) {
-  const struct mr_instance *instance = &run->layout->instances[index];
-  if (instance->small || instance->on_host) {
-    return MR_OK;
-  }
-  return run->device_ops->bind(run->device, index, &run->layout->pages[instance->first_page],
-                               instance->page_count);
+mr_status mr_tiers_bind(const struct mr_run *run, uint32_t instance) {
+  const struct mr_instance *stay = &run->layout->instances[instance];
+  uint32_t range = run->ranges[instance];
+  return range == MR_NO_RANGE
+             ? MR_OK
+             : run->device_ops->bind(run->device, range, &run->layout->pages[stay->first_page],
+                                     stay->page_count);
 }
 
 /* What is on the device between steps must be in its place before the first one. */
@@ -96,14 +103,14 @@ static mr_status bind_residents(struct mr_run *run) {
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < layout->instance_count; i++) {
     if (layout->instances[i].always) {
-      status = bind(run, i);
+      status = mr_tiers_bind(run, i);
     }
   }
   for (uint32_t t = 0; status == MR_OK && t < layout->program->tensor_count; t++) {
     const struct mr_tensor *tensor = &layout->program->tensors[t];
     if ((tensor->role == MR_INPUT || mr_tensor_goes_round(tensor)) &&
         layout->homes[t].tier == MR_TIER_DEVICE && layout->homes[t].instance != MR_NO_INSTANCE) {
-      status = bind(run, layout->homes[t].instance);
+      status = mr_tiers_bind(run, layout->homes[t].instance);
     }
   }
   return status;
@@ -239,6 +246,7 @@ void mr_tiers_fini(struct mr_run *run) {
   }
   mr_taken_fini(run);
   free(run->extents);
+  free(run->ranges);
   free(run->addresses);
   free(run->operands);
 }

@@ -14,8 +14,8 @@
 #define PAGES     4u
 #define INSTANCES 4u
 
-/* Three ops on four pages. The first needs all four in order; the second two, as they lie; the
- * third the other two, the other way round, and something without pages. */
+/* Three ops on four pages. The first needs all four, the last two first; the second two, as they
+ * lie; the third the other two, the other way round, and something without pages. */
 struct example {
   struct mr_graph graph;
   struct mr_op ops[OPS];
@@ -27,7 +27,7 @@ struct example {
 };
 
 static void example_init(struct example *example) {
-  static const uint32_t pages[] = {0, 1, 2, 3, 0, 1, 3, 2};
+  static const uint32_t pages[] = {2, 3, 0, 1, 0, 1, 3, 2};
   static const uint32_t page_counts[] = {4, 2, 2, 0};
   *example = (struct example){0};
   memcpy(example->pages, pages, sizeof pages);
@@ -61,7 +61,7 @@ static void neighbours_that_came_together_are_one_move(void **state) {
   struct example example;
   example_init(&example);
   assert_int_equal(mr_plan_count_moves(&example.plan), MR_OK);
-  /* From the step before: 0 and 1 together, 3 and 2 the wrong way round for the first op. */
+  /* From the step before: 0 and 1 at home, 3 and 2 the wrong way round for the first op. */
   assert_int_equal(example.instructions[0].bind_moves, 3);
   assert_int_equal(example.instructions[1].bind_moves, 1);
   assert_int_equal(example.instructions[2].bind_moves, 2);
@@ -79,6 +79,50 @@ static void pages_in_their_place_do_not_move(void **state) {
   for (uint32_t k = 0; k < OPS; k++) {
     assert_int_equal(example.instructions[k].bind_moves, 0);
   }
+}
+
+static void pages_that_follow_one_another_stay_at_home(void **state) {
+  (void)state;
+  static const uint32_t pages[] = {0, 1, 2, 3, 0, 1, 2, 3};
+  struct example example;
+  example_init(&example);
+  memcpy(example.pages, pages, sizeof pages);
+  assert_int_equal(mr_plan_count_moves(&example.plan), MR_OK);
+  for (uint32_t k = 0; k < OPS; k++) {
+    assert_int_equal(example.instructions[k].bind_moves, 0);
+  }
+  /* The second op has two of them the other way round. */
+  example.pages[4] = 1;
+  example.pages[5] = 0;
+  assert_int_equal(mr_plan_count_moves(&example.plan), MR_OK);
+  assert_int_equal(example.instructions[0].bind_moves, 2);
+  assert_int_equal(example.instructions[1].bind_moves, 2);
+  assert_int_equal(example.instructions[2].bind_moves, 0);
+}
+
+/* As often as two instances have the same pages in the same order they have one range. */
+static void the_same_pages_are_one_range(void **state) {
+  (void)state;
+  struct example example;
+  example_init(&example);
+  uint32_t ranges[INSTANCES];
+  uint32_t count = 0;
+  assert_int_equal(mr_program_plan_list_ranges(&example.plan, ranges, &count), MR_OK);
+  assert_int_equal(count, 3);
+  assert_int_equal(ranges[0], 0);
+  assert_int_equal(ranges[1], 1);
+  assert_int_equal(ranges[2], 2);
+  assert_int_equal(ranges[3], MR_NO_RANGE);
+  example.pages[4] = 3;
+  example.pages[5] = 2;
+  assert_int_equal(mr_program_plan_list_ranges(&example.plan, ranges, &count), MR_OK);
+  assert_int_equal(count, 2);
+  assert_int_equal(ranges[1], 1);
+  assert_int_equal(ranges[2], 1);
+  /* Then no page moves from one to the other. */
+  assert_int_equal(mr_plan_count_moves(&example.plan), MR_OK);
+  assert_int_equal(example.instructions[1].bind_moves, 2);
+  assert_int_equal(example.instructions[2].bind_moves, 0);
 }
 
 static void a_step_takes_its_ops_and_its_moves(void **state) {
@@ -119,6 +163,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(neighbours_that_came_together_are_one_move),
       cmocka_unit_test(pages_in_their_place_do_not_move),
+      cmocka_unit_test(pages_that_follow_one_another_stay_at_home),
+      cmocka_unit_test(the_same_pages_are_one_range),
       cmocka_unit_test(a_step_takes_its_ops_and_its_moves),
       cmocka_unit_test(ops_lose_time_to_bytes_that_move),
   };
