@@ -6,6 +6,11 @@
  * ends soon takes those first (best fit by the time at which a page is wanted again). Among equals,
  * long runs of neighbours are preferred, since a run is mapped at once.
  *
+ * Neighbours. On the processor pages that follow one another need not be moved to be bound
+ * (device/device.h). There the smallest run that holds a stay comes first, of equals the one that
+ * is wanted again first: a quarter of the moves are left so. Where that needs too many pages, they
+ * are taken as above.
+ *
  * Halves. A device that maps pages of twice the size at once maps a stay of an odd count so that
  * the page it has a half of comes last, where that is the lower one, or first, where it is the
  * upper one; so two stays can share it. Whole pages are coloured as above, and halves of pages that
@@ -29,6 +34,8 @@
 #define CUT_ITEMS  65536u
 #define LEAST_CUTS 4u
 
+#define MOST_RUN   0x7fffffffu
+
 /* Free pages [page, page + count) that nobody owns before op wanted_at (op_count: never). */
 struct run {
   uint32_t page;
@@ -46,6 +53,7 @@ struct half {
 struct colouring {
   const struct mr_colour_item *items;
   bool halves;     /* items have so many halves, else pages */
+  bool neighbours; /* sizes count before times */
   uint32_t *pages; /* of each item: whole pages, then the half where the count is odd */
   uint32_t op_count;
   uint32_t *wanted_at; /* of each page */
@@ -167,13 +175,17 @@ static mr_status cut_run(struct colouring *c, uint32_t at, uint32_t page, uint32
   return tail.count > 0 ? insert_run(c, at, tail) : MR_OK;
 }
 
-/* How badly a run suits a stay to the end of last_op: it had better be wanted soon after it, then
- * be the smallest that holds all, else the largest. UINT64_MAX: it is wanted before. */
-static uint64_t misfit(const struct run *run, uint32_t last_op, uint32_t count) {
-  uint64_t holds_all = run->count >= count;
-  uint64_t size = holds_all ? run->count : UINT32_MAX - run->count;
-  uint64_t key = (uint64_t)run->wanted_at << 33 | (1 - holds_all) << 32 | size;
-  return run->wanted_at > last_op ? key : UINT64_MAX;
+/* How badly a run suits a stay to the end of last_op. It had better hold all and be the smallest
+ * that does, else the largest, and be wanted soon after; which of the two comes first depends.
+ * UINT64_MAX: it is wanted before. */
+static uint64_t misfit(const struct colouring *c, const struct run *run, uint32_t last_op,
+                       uint32_t count) {
+  uint64_t spread = run->count < count;
+  uint64_t size = spread ? MOST_RUN - run->count : run->count;
+  uint64_t wanted_at = run->wanted_at;
+  uint64_t key =
+      c->neighbours ? spread << 63 | size << 32 | wanted_at : wanted_at << 32 | spread << 31 | size;
+  return wanted_at > last_op ? key : UINT64_MAX;
 }
 
 /* The run that suits best, the first of equals; run_count: none does. */
@@ -181,7 +193,7 @@ static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t c
   uint32_t best = c->run_count;
   uint64_t least = UINT64_MAX;
   for (uint32_t i = 0; i < c->run_count; i++) {
-    uint64_t key = misfit(&c->runs[i], last_op, count);
+    uint64_t key = misfit(c, &c->runs[i], last_op, count);
     best = key < least ? i : best;
     least = key < least ? key : least;
   }
@@ -531,33 +543,48 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
   }
 }
 
-mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
-                    uint64_t page_limit, bool halves, uint32_t *pages, uint64_t *page_count_out) {
-  const uint32_t parts = halves ? 2 : 1; /* of what is coloured */
-  uint64_t limit = page_limit / parts;
-  uint64_t peak = 0;
-  uint64_t best = UINT64_MAX;
+/* Tries cuts until one needs no more pages than are enough; *best_out: the fewest of all so far. */
+static mr_status try_cuts(const struct colouring *how, uint32_t item_count, uint64_t enough,
+                          uint64_t *best_out) {
   uint64_t cuts = mr_min_u64(mr_max_u64(CUT_ITEMS / (item_count + 1ull), LEAST_CUTS), CUTS);
   struct mr_colour_item *turned = mr_allocate(item_count, sizeof *turned);
   mr_status status = turned == NULL ? MR_NO_MEMORY : MR_OK;
-  if (status == MR_OK) {
-    status = measure_peak(items, item_count, op_count, &peak);
-    peak = mr_div_up(peak, parts);
-  }
-  for (uint32_t i = 0; i < cuts && status == MR_OK && best > mr_max_u64(peak, limit); i++) {
+  for (uint32_t i = 0; i < cuts && status == MR_OK && *best_out > enough; i++) {
     uint32_t sixteenth = i * CUT_STRIDE % CUTS;
-    uint32_t cut = (uint32_t)((uint64_t)op_count * sixteenth / CUTS);
-    struct colouring c = {.items = turned,
-                          .halves = halves,
-                          .pages = pages,
-                          .op_count = op_count,
-                          .most_pages = best};
-    turn_items(items, item_count, op_count, cut, turned);
+    uint32_t cut = (uint32_t)((uint64_t)how->op_count * sixteenth / CUTS);
+    struct colouring c = *how;
+    c.items = turned;
+    c.most_pages = *best_out;
+    turn_items(how->items, item_count, how->op_count, cut, turned);
     status = colour_cut(&c, item_count);
-    best = mr_min_u64(best, c.page_count);
+    *best_out = mr_min_u64(*best_out, c.page_count);
   }
   free(turned);
-  for (uint32_t i = 0; i < item_count && status == MR_OK && halves && best <= limit; i++) {
+  return status;
+}
+
+mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uint32_t op_count,
+                    uint64_t page_limit, enum mr_colouring how, uint32_t *pages,
+                    uint64_t *page_count_out) {
+  const uint32_t parts = how == MR_COLOUR_HALVES ? 2 : 1; /* of what is coloured */
+  struct colouring c = {.items = items,
+                        .halves = how == MR_COLOUR_HALVES,
+                        .neighbours = how == MR_COLOUR_NEIGHBOURS,
+                        .pages = pages,
+                        .op_count = op_count};
+  uint64_t limit = page_limit / parts;
+  uint64_t best = UINT64_MAX;
+  uint64_t peak = 0;
+  mr_status status = measure_peak(items, item_count, op_count, &peak);
+  peak = mr_div_up(peak, parts);
+  if (status == MR_OK) {
+    status = try_cuts(&c, item_count, mr_max_u64(peak, limit), &best);
+  }
+  if (status == MR_OK && c.neighbours) {
+    c.neighbours = false;
+    status = try_cuts(&c, item_count, mr_max_u64(peak, limit), &best);
+  }
+  for (uint32_t i = 0; i < item_count && status == MR_OK && c.halves && best <= limit; i++) {
     list_halves(&items[i], &pages[items[i].first_page]);
   }
   if (status == MR_OK) {

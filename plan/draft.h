@@ -405,10 +405,16 @@ MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out
  * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
  * free pages that are free long enough. While that needs more than page_limit, the circle is cut
  * elsewhere, a few times. *page_count_out: the fewest pages that were needed; where they are more
- * than page_limit, `pages` tells nothing. `halves`: two pages that lie side by side, an even one
- * and the next, are whole; an item has whole ones and at most one half, a lower one behind them or
- * an upper one before; the count is even. MR_NO_MEMORY.
+ * than page_limit, `pages` tells nothing. MR_NO_MEMORY.
  */
+enum mr_colouring {
+  MR_COLOUR_PAGES,      /* whatever needs the fewest */
+  MR_COLOUR_NEIGHBOURS, /* within page_limit, for each item pages that follow one another if it can
+                           be */
+  MR_COLOUR_HALVES,     /* two pages that lie side by side, an even one and the next, are whole; an
+                           item has whole ones and at most one half, a lower one behind them or an
+                           upper one before; the count is even */
+};
 struct mr_colour_item {
   uint32_t first_op;
   uint32_t last_op; /* unrolled */
@@ -418,7 +424,7 @@ struct mr_colour_item {
   uint32_t like; /* an item with a smaller index whose pages it would like; UINT32_MAX: none */
 };
 MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
-                                    uint32_t op_count, uint64_t page_limit, bool halves,
+                                    uint32_t op_count, uint64_t page_limit, enum mr_colouring how,
                                     uint32_t *pages, uint64_t *page_count_out);
 
 /*

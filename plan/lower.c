@@ -204,6 +204,14 @@ static bool number_entries(struct mr_colour_item *items, uint32_t count, uint32_
   return true;
 }
 
+/* Neighbours need not be moved to be bound. */
+static enum mr_colouring colouring_of(const struct mr_plan_problem *problem) {
+  if (problem->half_pages) {
+    return MR_COLOUR_HALVES;
+  }
+  return problem->bind_seconds_per_move > 0 ? MR_COLOUR_NEIGHBOURS : MR_COLOUR_PAGES;
+}
+
 static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint64_t *pages_out) {
   struct mr_program_plan *plan = l->plan;
   if (!number_entries(l->items, plan->instance_count, &plan->page_entry_count)) {
@@ -222,7 +230,7 @@ static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint6
                                 plan->pages, pages_out);
   }
   return mr_colour(l->items, plan->instance_count, l->draft->op_count, page_limit,
-                   l->draft->problem->half_pages, plan->pages, pages_out);
+                   colouring_of(l->draft->problem), plan->pages, pages_out);
 }
 
 static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {
@@ -289,7 +297,8 @@ static mr_status colour_host(struct mr_lowering *l, bool *fits_out) {
   }
   uint64_t limit_pages = draft->host_limit_pages + mr_draft_turn_pages(draft);
   uint64_t pages = 0;
-  status = mr_colour(items, count, draft->op_count, limit_pages, false, plan->host_pages, &pages);
+  status = mr_colour(items, count, draft->op_count, limit_pages, MR_COLOUR_PAGES, plan->host_pages,
+                     &pages);
   plan->host_page_count = (uint32_t)pages;
   *fits_out = pages <= limit_pages;
 

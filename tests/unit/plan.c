@@ -243,7 +243,7 @@ static void wrapping_stays_lend_their_pages(void **state) {
   };
   uint32_t pages[5];
   uint64_t count = 0;
-  assert_int_equal(mr_colour(items, 3, 10, 3, false, pages, &count), MR_OK);
+  assert_int_equal(mr_colour(items, 3, 10, 3, MR_COLOUR_PAGES, pages, &count), MR_OK);
   assert_int_equal(count, 3);
   assert_int_equal(pages[2], pages[0]);
   assert_int_equal(pages[3], pages[1]);

@@ -31,8 +31,8 @@ static struct mr_colour_item item(uint32_t first_op, uint32_t last_op, uint32_t 
 static uint64_t colour(const struct mr_colour_item *items, uint32_t count, uint32_t *pages) {
   uint64_t needed = 0;
   uint64_t again = 0;
-  assert_int_equal(mr_colour(items, count, OPS, 0, true, pages, &needed), MR_OK);
-  assert_int_equal(mr_colour(items, count, OPS, needed, true, pages, &again), MR_OK);
+  assert_int_equal(mr_colour(items, count, OPS, 0, MR_COLOUR_HALVES, pages, &needed), MR_OK);
+  assert_int_equal(mr_colour(items, count, OPS, needed, MR_COLOUR_HALVES, pages, &again), MR_OK);
   assert_int_equal(again, needed);
   return needed;
 }
