@@ -25,7 +25,9 @@
  * than 1 s for a GB. */
 #define SLOWEST_PACE          0.3
 #define MOST_SECONDS_PER_BYTE 1e-9
-#define LEAST_MOVES           100u
+/* Fewer moves of pages in a step do not show what one takes: births that move none take a
+ * microsecond each. */
+#define LEAST_MOVES 50u
 /* Links that move less, as a part of what an op on the host gets through, leave it alone; with more
  * they show what both get through together. */
 #define ALONE_SHARE  0.05
@@ -405,10 +407,11 @@ static uint64_t bind_moves(const struct mr_program_plan *layout) {
 
 static void learn_moves(const struct mr_run *run, const struct typical *typical, double weight,
                         struct mr_profile *profile) {
-  uint64_t moves = bind_moves(run->layout) * typical->count;
-  if (moves > LEAST_MOVES) {
+  uint64_t moves = bind_moves(run->layout);
+  if (moves >= LEAST_MOVES && typical->count > 0) {
+    double each = typical->sums.bind_seconds / (double)(moves * typical->count);
     /* 0: of a profile that does not know it. */
-    merge(&profile->bind_seconds_per_move, fmax(typical->sums.bind_seconds / (double)moves, 1e-9),
+    merge(&profile->bind_seconds_per_move, fmax(each, 1e-9),
           profile->bind_seconds_per_move > 0 ? weight : 1);
   }
 }
