@@ -123,7 +123,7 @@ static mr_status plan_least(struct pressure *pressure) {
 static mr_status find_pace(const struct pressure *pressure, double *times_out) {
   const struct pressure_row *row = &pressure->rows[0];
   struct pressure_plan plan = {0};
-  bool waits = row->turns < pressure->rounds;
+  bool waits = row->turns == 0 || row->turns < pressure->rounds;
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
     waits = waits || row->last.moved_bytes[link] > 0;
   }
@@ -303,6 +303,9 @@ static mr_status run_rounds(struct pressure *pressure, struct output *output, mr
   /* Not measured: it teaches the profile with which the others begin. */
   mr_status status = announce_turn(pressure, &rows[0], output, "first run", worst);
   rows[0].turns = 0;
+  if (rows[0].state == PRESSURE_MEASURED) {
+    rows[0].state = PRESSURE_WAITING;
+  }
   while (pressure->rounds < pressure->cli->rounds && status == MR_OK) {
     status = run_round(pressure, output, worst);
   }
@@ -333,8 +336,9 @@ static mr_status write_results(const struct pressure *pressure) {
 
 static mr_status tell(const struct pressure *pressure, struct output *output) {
   if (pressure->interrupted) {
-    mr_log(MR_LOG_ERROR, "interrupted in round %u of %u; what was measured is told",
-           pressure->rounds, pressure->cli->rounds);
+    bool begun = pressure->rounds > 0;
+    mr_log(MR_LOG_ERROR, "interrupted %s round %u of %u; what was measured is told",
+           begun ? "in" : "before", begun ? pressure->rounds : 1, pressure->cli->rounds);
   }
   mr_status status = write_results(pressure);
   if (status != MR_OK) {
@@ -345,6 +349,22 @@ static mr_status tell(const struct pressure *pressure, struct output *output) {
   }
   pressure_print(pressure, output);
   return output_failed(output);
+}
+
+/* The bounds that an interruption left out of what was measured. */
+static mr_status complete_bounds(struct pressure *pressure) {
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < pressure->row_count && status == MR_OK; i++) {
+    struct pressure_row *row = &pressure->rows[i];
+    if (row->state == PRESSURE_WAITING || row->bound_count > 0) {
+      continue;
+    }
+    status = i == 0 ? begin_bounds(pressure) : MR_OK;
+    if (status == MR_OK) {
+      status = plan_bound(pressure, row);
+    }
+  }
+  return status;
 }
 
 /* Everything between the graph and the results. *worst: of the runs that failed. */
@@ -358,17 +378,8 @@ static mr_status measure(struct pressure *pressure, const struct pressure_point 
     status = run_rounds(pressure, output, worst);
   }
   pressure->interrupted = status == MR_INTERRUPTED;
-  if (pressure->interrupted && pressure->row_count > 0 && pressure->rows[0].bound_count == 0) {
-    mr_status begun = begin_bounds(pressure);
-    status = begun == MR_OK ? status : begun;
-  }
-  for (uint32_t i = 0; pressure->interrupted && i < pressure->row_count; i++) {
-    if (pressure->rows[i].bound_count == 0) {
-      mr_status planned = plan_bound(pressure, &pressure->rows[i]);
-      status = planned == MR_OK ? status : planned;
-    }
-  }
-  return status;
+  mr_status bounds = pressure->interrupted ? complete_bounds(pressure) : MR_OK;
+  return bounds == MR_OK ? status : bounds;
 }
 
 /* What the job is. Of a CUDA device nothing is opened for that (tools/pressure.h): sizes are the

@@ -165,13 +165,14 @@ class Failures(harness.Case):
             self.assertIn("exit status 4: " + row["line"], line)
             self.assertIn("Input/output error", row["line"])
 
-    def test_interrupted(self):
+    def interrupt(self, name, when):
+        """Starts a sweep, tells it to end once a line has `when`, and gives what it has found."""
         process = harness.start(job("-v", "--json", "--rounds", "1000", "--budgets", "60%",
-                                    *results("interrupted")),
+                                    *results(name)),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             lines = []
-            while not lines or "round 3 of 1000" not in lines[-1]:
+            while not lines or when not in lines[-1]:
                 lines.append(process.stderr.readline())
                 self.assertNotEqual(lines[-1], "", lines)
             process.send_signal(signal.SIGINT)
@@ -180,12 +181,25 @@ class Failures(harness.Case):
             process.kill()
         outcome = harness.Outcome(["bench"], process.returncode, out, err)
         self.assert_status(outcome, harness.INTERRUPTED)
-        self.assertIn("interrupted in round 3 of 1000", outcome.errors()[-1])
-        found, _ = read_results("interrupted")
+        found, _ = read_results(name)
         self.assertEqual(outcome.events(), [found])
         self.assertTrue(found["interrupted"])
+        self.assertEqual(list((harness.scratch / "tmp").glob("memrun-pressure-*")), [])
+        return found, outcome.errors()[-1]
+
+    def test_interrupted(self):
+        found, line = self.interrupt("interrupted", "round 3 of 1000")
+        self.assertIn("interrupted in round 3 of 1000", line)
         self.assertEqual(found["rows"][1]["state"], "measured")
         self.assertEqual(len(found["rows"][1]["round_seconds"]), 2)
+
+    def test_interrupted_before_anything_is_measured(self):
+        found, line = self.interrupt("interrupted_first", "first run")
+        self.assertIn("interrupted before round 1 of 1000", line)
+        self.assertEqual([row["state"] for row in found["rows"]], ["not run", "not run"])
+        found, line = self.interrupt("interrupted_whole", "round 1 of 1000: without")
+        self.assertIn("interrupted in round 1 of 1000", line)
+        self.assertEqual([row["state"] for row in found["rows"]], ["not run", "not run"])
 
     def test_refused_before_anything_runs(self):
         missing = harness.scratch / "missing" / "found"
