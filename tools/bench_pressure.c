@@ -340,15 +340,16 @@ static mr_status tell(const struct pressure *pressure, struct output *output) {
     mr_log(MR_LOG_ERROR, "interrupted %s round %u of %u; what was measured is told",
            begun ? "in" : "before", begun ? pressure->rounds : 1, pressure->cli->rounds);
   }
-  mr_status status = write_results(pressure);
-  if (status != MR_OK) {
-    return status;
-  }
+  /* What took minutes to measure is shown also where no file can hold it. */
+  mr_status written = write_results(pressure);
+  mr_status shown = MR_OK;
   if (pressure->cli->json) {
-    return output_json(output, pressure_json(pressure));
+    shown = output_json(output, pressure_json(pressure));
+  } else {
+    pressure_print(pressure, output);
+    shown = output_failed(output);
   }
-  pressure_print(pressure, output);
-  return output_failed(output);
+  return written != MR_OK ? written : shown;
 }
 
 /* The bounds that an interruption left out of what was measured. */

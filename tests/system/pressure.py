@@ -201,6 +201,16 @@ class Failures(harness.Case):
         self.assertIn("interrupted in round 1 of 1000", line)
         self.assertEqual([row["state"] for row in found["rows"]], ["not run", "not run"])
 
+    def test_what_no_file_can_hold_is_shown(self):
+        (harness.folder("unwritable") / "found.json").mkdir()
+        outcome = harness.run(*job("--json", "--rounds", "1", "--budgets", "60%", "--results",
+                                   harness.scratch / "unwritable" / "found"))
+        self.assert_status(outcome, harness.IO)
+        self.assertEqual(len(outcome.errors()), 1, str(outcome))
+        self.assertIn("found.json cannot be written: Is a directory", outcome.err)
+        self.assertEqual([row["state"] for row in outcome.events("bench")[0]["rows"]],
+                         ["measured", "measured"])
+
     def test_refused_before_anything_runs(self):
         missing = harness.scratch / "missing" / "found"
         for words, told in ((["--budgets", "25%,x"], "'x'"), (["--budgets", "0%"], "'0%'"),
