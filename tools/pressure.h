@@ -230,7 +230,8 @@ const struct pressure_row *pressure_next_row(const struct pressure *pressure, bo
 double pressure_others_share(const struct pressure *pressure);
 
 /* The least that a row's step took in a round, over its bound: less than 1 where the machine
- * changed its pace between the runs that it was made from. INFINITY: nothing was measured. */
+ * changed its pace between the runs that it was made from; what does not show in three digits is
+ * none. INFINITY: nothing was measured. */
 double pressure_least_over_bound(const struct pressure *pressure);
 
 /* Tables for people. */

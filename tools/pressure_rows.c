@@ -12,6 +12,9 @@
 
 #define BUDGET_UNIT 4096u
 #define DISTURBED   0.02 /* a share of the processors that shows in the figures */
+/* Ratios to a bound are told with three digits; a run without budgets may be what its bound was
+ * made from, and its ratio 1 but for rounding. */
+#define BELOW_BOUND 0.9995
 
 const char *const pressure_kind_titles[PRESSURE_KIND_COUNT] = {"memrun", "no recompute",
                                                                "no offload", "no search", "LRU"};
@@ -340,5 +343,5 @@ double pressure_least_over_bound(const struct pressure *pressure) {
       least = fmin(least, row->seconds[round] / own->bounds[round]);
     }
   }
-  return least;
+  return least < 1 && least >= BELOW_BOUND ? 1 : least;
 }

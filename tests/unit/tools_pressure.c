@@ -218,6 +218,8 @@ static void test_figures(void **state) {
   assert_true(figures.bound_seconds == 1.6);
   assert_float_equal(figures.over_bound, 3, 1e-12); /* of the one round that it has */
   assert_true(pressure_least_over_bound(&sweep.pressure) == 1);
+  rows[0].bounds[1] = 1 + 1e-14; /* a run's own pace, but for rounding */
+  assert_true(pressure_least_over_bound(&sweep.pressure) == 1);
   measure(&rows[1 + PRESSURE_NO_SEARCH], 1.2, 3.9);
   assert_float_equal(pressure_least_over_bound(&sweep.pressure), 0.8, 1e-12);
   sweep_fini(&sweep);
