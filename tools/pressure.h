@@ -226,6 +226,10 @@ uint64_t pressure_row_bytes(const struct pressure *pressure, const struct pressu
 const struct pressure_row *pressure_next_row(const struct pressure *pressure, bool measured,
                                              uint32_t *at);
 
+/* The rounds that medians are over: the most that a row has figures of, fewer than were begun where
+ * an interruption or a failure ended the last. */
+uint32_t pressure_rounds(const struct pressure *pressure);
+
 /* The most of the processors that others took during a run; 0 where it does not show. */
 double pressure_others_share(const struct pressure *pressure);
 

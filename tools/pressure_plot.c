@@ -397,6 +397,7 @@ static void draw_title(struct plot *plot) {
   const struct pressure *pressure = plot->pressure;
   const struct trainer_info *info = &pressure->info;
   struct mr_size_text footprint;
+  uint32_t rounds = pressure_rounds(pressure);
   char text[200];
   snprintf(text, sizeof text, "%.4g million parameters under memory pressure",
            (double)info->parameter_count / 1e6);
@@ -404,8 +405,8 @@ static void draw_title(struct plot *plot) {
   snprintf(text, sizeof text,
            "%u layers, %u wide; %u sequences of %u tokens; footprint %s; medians of %u round%s%s",
            info->layers, info->width, info->batch, info->seq,
-           mr_size_format(pressure->footprint_bytes, &footprint), pressure->rounds,
-           pressure->rounds == 1 ? "" : "s", pressure->interrupted ? ", interrupted" : "");
+           mr_size_format(pressure->footprint_bytes, &footprint), rounds, rounds == 1 ? "" : "s",
+           pressure->interrupted ? ", interrupted" : "");
   svg_text(&plot->svg, "faint", (struct svg_point){LEFT, 56}, text);
   if (pressure_others_share(pressure) > 0) {
     snprintf(text, sizeof text, "disturbed: others had up to %.0f %% of the processors",

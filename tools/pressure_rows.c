@@ -326,6 +326,15 @@ bool pressure_row_figures(const struct pressure *pressure, const struct pressure
   return true;
 }
 
+uint32_t pressure_rounds(const struct pressure *pressure) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < pressure->row_count; i++) {
+    const struct pressure_row *row = &pressure->rows[i];
+    most = row->state == PRESSURE_MEASURED && row->turns > most ? row->turns : most;
+  }
+  return most;
+}
+
 double pressure_others_share(const struct pressure *pressure) {
   double most = 0;
   for (uint32_t i = 0; i < pressure->row_count; i++) {

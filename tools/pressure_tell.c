@@ -181,8 +181,9 @@ void pressure_print(const struct pressure *pressure, struct output *output) {
   output_text(output, "footprint  %s; the smallest device budget is %s\n",
               mr_size_format(pressure->footprint_bytes, &footprint),
               mr_size_format_enough(pressure->smallest_bytes[PRESSURE_MEMRUN], &smallest));
-  output_text(output, "measured   medians of %u rounds, %u steps in each after %u\n",
-              pressure->rounds, pressure->steps, PRESSURE_WARM_STEPS);
+  uint32_t rounds = pressure_rounds(pressure);
+  output_text(output, "measured   medians of %u round%s, %u steps in each after %u\n", rounds,
+              rounds == 1 ? "" : "s", pressure->steps, PRESSURE_WARM_STEPS);
   if (pressure_others_share(pressure) > 0) {
     output_text(output, "disturbed  others had up to %.0f %% of the processors during a run\n",
                 100 * pressure_others_share(pressure));
@@ -294,7 +295,7 @@ json_t *pressure_json(const struct pressure *pressure) {
     }
   }
   return json_pack("{s:s, s:s, s:i, s:b, s:i, s:o, s:I, s:I, s:o}", "event", "bench", "case",
-                   "pressure", "rounds", (int)pressure->rounds, "interrupted",
+                   "pressure", "rounds", (int)pressure_rounds(pressure), "interrupted",
                    pressure->interrupted, "steps", (int)pressure->steps, "model",
                    job_model_json(&pressure->info), "footprint_bytes",
                    (json_int_t)pressure->footprint_bytes, "smallest_device_bytes",

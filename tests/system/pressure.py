@@ -192,6 +192,7 @@ class Failures(harness.Case):
         self.assertIn("interrupted in round 3 of 1000", line)
         self.assertEqual(found["rows"][1]["state"], "measured")
         self.assertEqual(len(found["rows"][1]["round_seconds"]), 2)
+        self.assertEqual(found["rounds"], len(found["rows"][0]["round_seconds"]))
 
     def test_interrupted_before_anything_is_measured(self):
         found, line = self.interrupt("interrupted_first", "first run")

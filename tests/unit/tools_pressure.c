@@ -197,7 +197,10 @@ static void test_figures(void **state) {
   sweep_init(&sweep, words, 4, "50%");
   struct pressure_row *rows = sweep.pressure.rows;
   assert_false(pressure_row_figures(&sweep.pressure, &rows[1], &figures));
+  sweep.pressure.rounds = 3; /* begun, but nothing ended */
+  assert_int_equal(pressure_rounds(&sweep.pressure), 0);
   measure(&rows[1], 3.0, 1.5);
+  assert_int_equal(pressure_rounds(&sweep.pressure), 1);
   assert_true(pressure_row_figures(&sweep.pressure, &rows[1], &figures));
   assert_true(isnan(figures.speed)); /* there is nothing to compare with yet */
   measure(&rows[1], 2.0, 1.6);
