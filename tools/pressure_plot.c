@@ -14,7 +14,7 @@
 #include "tools/svg.h"
 
 #define WIDTH        860.0
-#define LEFT         66.0
+#define LEFT         80.0
 #define PANEL_WIDTH  (WIDTH - LEFT - 22)
 #define EDGE         26.0 /* from a panel's edge to the first and the last budget */
 #define TIME_TOP     112.0
@@ -27,6 +27,7 @@
 #define LETTER_WIDTH 6.4  /* of the style's font, at most */
 #define MOST_TICKS   6u
 #define WIDE_BAR     30.0 /* has room for its number across */
+#define NARROW_BAR   10.0 /* has room for it upwards */
 /* What is left above the highest value, for its label. */
 #define TIME_HEADROOM 1.15
 #define GAPS_HEADROOM 1.08
@@ -111,7 +112,7 @@ static void draw_frame(struct plot *plot, const struct frame *frame, const char 
     svg_text(&plot->svg, "end faint", (struct svg_point){LEFT - 8, y + 4}, number);
   }
   svg_text_upwards(&plot->svg, "middle faint",
-                   (struct svg_point){corner.x - 48, corner.y + frame->height / 2}, unit);
+                   (struct svg_point){corner.x - 63, corner.y + frame->height / 2}, unit);
 }
 
 /* A row of the legend: each entry is drawn by its kind of mark. */
@@ -328,27 +329,30 @@ static void draw_gaps(struct plot *plot) {
   draw_budgets(plot, GAPS_TOP + GAPS_HEIGHT);
 }
 
-/* A bar, or the reason why there is none. */
+/* A bar, or the reason why there is none; narrow ones are left without words. */
 static void draw_bar(struct plot *plot, const struct frame *frame, const struct pressure_row *row,
                      struct svg_point foot, double width) {
   struct pressure_figures figures;
   char label[24];
   double middle = foot.x + width / 2;
+  bool told = width >= NARROW_BAR;
   if (!pressure_row_figures(plot->pressure, row, &figures)) {
     const char *reason = row->state == PRESSURE_DOES_NOT_FIT ? "does not fit"
                          : row->state == PRESSURE_FAILED     ? "failed"
                                                              : "not run";
-    svg_text_upwards(&plot->svg, "upwards faint", (struct svg_point){middle + 3, foot.y - 6},
-                     reason);
+    if (told) {
+      svg_text_upwards(&plot->svg, "upwards faint", (struct svg_point){middle + 3, foot.y - 6},
+                       reason);
+    }
     return;
   }
   double y = y_at(frame, 1 / figures.speed);
-  svg_box(&plot->svg, kind_classes[row->kind], (struct svg_point){foot.x, y}, width - 2,
-          foot.y - y);
-  snprintf(label, sizeof label, "%.2f", 1 / figures.speed);
-  if (width < WIDE_BAR) {
+  svg_box(&plot->svg, kind_classes[row->kind], (struct svg_point){foot.x, y},
+          told ? width - 2 : 0.9 * width, foot.y - y);
+  snprintf(label, sizeof label, "%.*f", figures.speed > 0.01 ? 2 : 0, 1 / figures.speed);
+  if (told && width < WIDE_BAR) {
     svg_text_upwards(&plot->svg, "upwards", (struct svg_point){middle + 3, y - 5}, label);
-  } else {
+  } else if (told) {
     svg_text(&plot->svg, "small", (struct svg_point){middle - 1, y - 5}, label);
   }
 }
@@ -371,8 +375,9 @@ static void draw_bars(struct plot *plot) {
   double group_width = PANEL_WIDTH / groups;
   double bar_width = fmin(0.84 * group_width / pressure->kind_count, 34);
   double floor_y = BARS_TOP + BARS_HEIGHT;
+  double free_from = WIDTH;
   draw_frame(plot, &frame, "times as long");
-  for (uint32_t group = 0; group < groups; group++) {
+  for (uint32_t group = groups; group-- > 0;) { /* named from the right, as on the axis above */
     const struct pressure_row *rows = &pressure->rows[1 + group * pressure->kind_count];
     double middle = LEFT + (group + 0.5) * group_width;
     double x = middle - bar_width * pressure->kind_count / 2;
@@ -380,7 +385,10 @@ static void draw_bars(struct plot *plot) {
       draw_bar(plot, &frame, &rows[kind], (struct svg_point){x + kind * bar_width, floor_y},
                bar_width);
     }
-    draw_budget(plot, rows, (struct svg_point){middle, floor_y});
+    if (middle + LABEL_WIDTH / 2 <= free_from) {
+      draw_budget(plot, rows, (struct svg_point){middle, floor_y});
+      free_from = middle - LABEL_WIDTH / 2;
+    }
   }
   double one = y_at(&frame, 1);
   svg_line(&plot->svg, "one", (struct svg_point){LEFT, one},

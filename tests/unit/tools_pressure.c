@@ -272,10 +272,68 @@ static void test_plot(void **state) {
   sweep_fini(&sweep);
 }
 
+/* Where texts of a class are, each in a line of its own; false behind the last. */
+static bool next_text(const char **at, const char *format, double *x_out, double *y_out) {
+  for (; **at != '\0'; (*at)++) {
+    if (**at == '<' && sscanf(*at, format, x_out, y_out) == 2) {
+      (*at)++;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Texts of a class that are on one height are at least `room` apart. */
+static void check_apart(const char *svg, const char *format, double room) {
+  double x = 0;
+  double y = 0;
+  for (const char *at = svg; next_text(&at, format, &x, &y);) {
+    double other_x = 0;
+    double other_y = 0;
+    for (const char *other = at; next_text(&other, format, &other_x, &other_y);) {
+      if (fabs(y - other_y) < 0.05 && fabs(x - other_x) < room) {
+        fail_msg("texts at %g and %g, %g", x, other_x, y);
+      }
+    }
+  }
+}
+
+/* As many budgets as there may be, and times that need many digits. */
+static void test_crowded_plot(void **state) {
+  (void)state;
+  static const char *const words[] = {"memrun", "bench", "pressure", "--ablations"};
+  struct sweep sweep;
+  char list[PRESSURE_MAX_BUDGETS * 5] = "";
+  char *svg = NULL;
+  for (uint32_t i = 0; i < PRESSURE_MAX_BUDGETS; i++) {
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%u%%", i == 0 ? "" : ",", 20 + i);
+  }
+  sweep_init(&sweep, words, 4, list);
+  for (uint32_t i = 0; i < sweep.pressure.row_count; i++) {
+    if (sweep.pressure.rows[i].state == PRESSURE_WAITING) {
+      measure(&sweep.pressure.rows[i], 0.001, 0.001);
+    }
+  }
+  assert_int_equal(pressure_plot(&sweep.pressure, &svg), MR_OK);
+  check_apart(svg, "<text class=\"middle\" x=\"%lf\" y=\"%lf\"", 47.8);
+  check_apart(svg, "<text class=\"upwards\" transform=\"translate(%lf %lf)", 10);
+  check_apart(svg, "<text class=\"upwards faint\" transform=\"translate(%lf %lf)", 10);
+  double x = 0;
+  double y = 0;
+  const char *at = svg; /* digits are 7.6 wide at most */
+  assert_true(next_text(&at, "<text class=\"end faint\" x=\"%lf\" y=\"%lf\"", &x, &y));
+  assert_non_null(strstr(svg, ">0.0002</text>"));
+  assert_true(x - 6 * 7.6 >= 20); /* right of the letters of the unit */
+  free(svg);
+  sweep_fini(&sweep);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_list),  cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_rows),
-      cmocka_unit_test(test_words), cmocka_unit_test(test_figures),   cmocka_unit_test(test_plot),
+      cmocka_unit_test(test_list),         cmocka_unit_test(test_bad_lists),
+      cmocka_unit_test(test_rows),         cmocka_unit_test(test_words),
+      cmocka_unit_test(test_figures),      cmocka_unit_test(test_plot),
+      cmocka_unit_test(test_crowded_plot),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
