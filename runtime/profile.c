@@ -167,21 +167,39 @@ static mr_status get_ops(const struct mr_settings *settings, const struct mr_gra
   return status;
 }
 
+/* Logs why a file that somebody named is left alone, by what reading it gave; errno is of that. */
+static mr_status check_named(const char *path, mr_status status) {
+  if (status == MR_IO && errno != ENOENT) {
+    mr_log(MR_LOG_ERROR, "profile %s: %s", path, strerror(errno));
+    return status;
+  }
+  if (status == MR_INVALID) {
+    mr_log(MR_LOG_ERROR,
+           "profile %s: neither a profile that memrun wrote nor a machine's description; it is not "
+           "overwritten: name another file, or remove it",
+           path);
+    return status;
+  }
+  return status == MR_NO_MEMORY ? status : MR_OK;
+}
+
+mr_status mr_profile_check(const char *path) {
+  struct mr_profile *profile = mr_allocate(1, sizeof *profile);
+  if (profile == NULL) {
+    return MR_NO_MEMORY;
+  }
+  mr_status status = check_named(path, mr_profile_load(path, "", profile));
+  free(profile);
+  return status;
+}
+
 /* Loads what can be used of the settings' file. MR_UNSUPPORTED: nothing, and the machine may be
  * measured into it. */
 static mr_status find_profile(const struct mr_settings *settings, const char *machine,
                               struct mr_profile *profile) {
   const char *path = settings->profile_path;
   mr_status status = path == NULL ? MR_UNSUPPORTED : mr_profile_load(path, machine, profile);
-  if (status == MR_IO && settings->profile_named && errno != ENOENT) {
-    mr_log(MR_LOG_ERROR, "profile %s: %s", path, strerror(errno));
-    return status;
-  }
-  if (status == MR_INVALID && settings->profile_named) {
-    mr_log(MR_LOG_ERROR,
-           "profile %s: neither a profile that memrun wrote nor a machine's description; it is not "
-           "overwritten: name another file, or remove it",
-           path);
+  if (settings->profile_named && check_named(path, status) != MR_OK) {
     return status;
   }
   if (status == MR_INVALID) {

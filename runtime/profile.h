@@ -81,6 +81,9 @@ MR_CHECK_RESULT mr_status mr_profile_print(const struct mr_profile *profile, cha
  * none, or it cannot be read, as errno says; nothing is logged of these two. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
                                           struct mr_profile *profile_out);
+/* Whether a file that somebody names may be a profile: MR_OK where it is not there, too.
+ * MR_INVALID: it is none; MR_IO: it cannot be read; both are logged. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_profile_check(const char *path);
 /* Writes beside the file and renames; a failure is one line at warn level and no more, because a
  * run does without. Directories on the way are made. */
 void mr_profile_save(const char *path, const struct mr_profile *profile);

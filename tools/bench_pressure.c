@@ -445,6 +445,9 @@ mr_status bench_pressure(struct cli *cli, struct output *output) {
   if (status == MR_OK) {
     status = check_results(cli);
   }
+  if (status == MR_OK) {
+    status = pressure_profile_check(cli->train.run.profile_path);
+  }
   if (status != MR_OK) {
     return status;
   }

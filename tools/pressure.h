@@ -166,6 +166,10 @@ extern const char *const pressure_kind_names[PRESSURE_KIND_COUNT];
 /* MR_INVALID: an option that makes no sense in a sweep was given; logged. */
 MR_CHECK_RESULT mr_status pressure_options_check(const struct cli *cli);
 
+/* Whether turns can begin with the file of --profile, which may be NULL: children would speak of
+ * its copy. MR_INVALID, MR_IO: not, as is logged. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status pressure_profile_check(const char *path);
+
 /* The folder of profiles, with a copy of the one that the command line names; MR_IO. */
 MR_CHECK_RESULT mr_status pressure_profiles_init(struct pressure *pressure);
 void pressure_profiles_fini(struct pressure *pressure);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "runtime/machine_file.h"
 #include "runtime/profile.h"
 #include "tools/pressure.h"
 
@@ -63,6 +64,22 @@ mr_status pressure_profile_pace(const struct pressure *pressure, double times) {
   pressure_profile_path(pressure, pressure->row_count, &bounds);
   mr_status status = pressure_profile_copy(alone.text, bounds.text);
   return status == MR_OK ? mr_profile_slow_ops(bounds.text, times) : status;
+}
+
+mr_status pressure_profile_check(const char *path) {
+  struct mr_machine *machine = NULL;
+  if (path == NULL || !mr_machine_is_described(path)) {
+    return path == NULL ? MR_OK : mr_profile_check(path);
+  }
+  mr_status status = mr_machine_load(path, &machine);
+  if (status == MR_OK) {
+    mr_log(MR_LOG_ERROR,
+           "profile %s: describes '%s'; memrun plan takes it, a sweep is on this machine", path,
+           machine->name);
+    status = MR_INVALID;
+  }
+  free(machine);
+  return status;
 }
 
 mr_status pressure_profiles_init(struct pressure *pressure) {

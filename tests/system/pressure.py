@@ -214,10 +214,18 @@ class Failures(harness.Case):
 
     def test_refused_before_anything_runs(self):
         missing = harness.scratch / "missing" / "found"
+        other = harness.folder("refused") / "other"
+        other.write_text("{}")
+        described = other.with_name("described")
+        described.write_text("name = elsewhere\ndevice_memory = 1 GiB\ncompute = 1 TFLOP/s\n"
+                             "memory_bandwidth = 1 GB/s\ndevice_to_host = 1 GB/s\n"
+                             "host_to_device = 1 GB/s\n")
         for words, told in ((["--budgets", "25%,x"], "'x'"), (["--budgets", "0%"], "'0%'"),
                             (["--steps", "1"], "--steps"),
                             (["--device-mem", "1MiB"], "--budgets"),
-                            (["--ckpt", "there"], "--ckpt"), (["--results", missing], "missing")):
+                            (["--ckpt", "there"], "--ckpt"), (["--results", missing], "missing"),
+                            (["--profile", described], "%s: describes" % described),
+                            (["--profile", other], "%s: neither" % other)):
             outcome = harness.run(*job(*words))
             self.assert_fails(outcome, harness.IO if told == "missing" else harness.USAGE, told)
             self.assertEqual(outcome.out, "")
