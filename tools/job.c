@@ -28,6 +28,13 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
   return buffer->text;
 }
 
+const char *job_parameters_format(uint64_t count, struct job_count *buffer) {
+  bool large = count >= 1000000000;
+  snprintf(buffer->text, sizeof buffer->text, "%.4g %s", (double)count / (large ? 1e9 : 1e6),
+           large ? "billion" : "million");
+  return buffer->text;
+}
+
 /* Whether --profile describes a machine that is not here. */
 static bool is_elsewhere(const struct cli *cli) {
   const char *path = cli->train.run.profile_path;
@@ -77,11 +84,12 @@ uint64_t job_memory_budget(const struct mr_plan_summary *summary) {
 }
 
 void job_print_model(struct output *output, const struct trainer_info *info) {
+  struct job_count count;
   struct mr_size_text bytes;
-  output_text(output,
-              "model      %u layers, %u heads, %u wide, %u words: %.4g million parameters (%s)\n",
+  output_text(output, "model      %u layers, %u heads, %u wide, %u words: %s parameters (%s)\n",
               info->layers, info->heads, info->width, info->vocab,
-              (double)info->parameter_count / 1e6, mr_size_format(info->parameter_bytes, &bytes));
+              job_parameters_format(info->parameter_count, &count),
+              mr_size_format(info->parameter_bytes, &bytes));
   output_text(output, "step       %u sequences of %u tokens, %llu tokens a step%s%s%s\n",
               info->batch, info->seq, (unsigned long long)info->tokens_per_step,
               info->gemm == NULL ? "" : "; GEMM by ", info->gemm == NULL ? "" : info->gemm,

@@ -14,6 +14,12 @@ struct job_seconds {
 };
 const char *job_seconds_format(double seconds, struct job_seconds *buffer);
 
+/* "124.4 million", "64.47 billion": parameters as people count them. */
+struct job_count {
+  char text[24];
+};
+const char *job_parameters_format(uint64_t count, struct job_count *buffer);
+
 /* Settles what the command line left open: where NVMe is, and the budgets of the default job. */
 void job_prepare(struct cli *cli);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "tools/job.h"
 #include "tools/pressure.h"
 #include "tools/svg.h"
 
@@ -404,11 +405,12 @@ static void draw_bars(struct plot *plot) {
 static void draw_title(struct plot *plot) {
   const struct pressure *pressure = plot->pressure;
   const struct trainer_info *info = &pressure->info;
+  struct job_count count;
   struct mr_size_text footprint;
   uint32_t rounds = pressure_rounds(pressure);
   char text[200];
-  snprintf(text, sizeof text, "%.4g million parameters under memory pressure",
-           (double)info->parameter_count / 1e6);
+  snprintf(text, sizeof text, "%s parameters under memory pressure",
+           job_parameters_format(info->parameter_count, &count));
   svg_text(&plot->svg, "title", (struct svg_point){LEFT, 34}, text);
   snprintf(text, sizeof text,
            "%u layers, %u wide; %u sequences of %u tokens; footprint %s; medians of %u round%s%s",

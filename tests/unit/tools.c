@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tools/job.h"
 #include "tools/options.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -129,11 +130,21 @@ static void test_layout(void **state) {
   assert_non_null(strstr(line, "write 0.90 GB/s"));
 }
 
+/* Large models too are told without powers of ten. */
+static void test_parameters(void **state) {
+  (void)state;
+  struct job_count count;
+  assert_string_equal(job_parameters_format(118528, &count), "0.1185 million");
+  assert_string_equal(job_parameters_format(999999999, &count), "1000 million");
+  assert_string_equal(job_parameters_format(64470000000, &count), "64.47 billion");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_distance),       cmocka_unit_test(test_suggestion),
       cmocka_unit_test(test_table),          cmocka_unit_test(test_parse),
       cmocka_unit_test(test_refused_budget), cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_parameters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
