@@ -22,6 +22,8 @@
 #define BF16_SUFFIX ".bf16"
 /* No machine has more of anything; sums of such numbers stay exact enough. */
 #define MOST_VALUE 1e18
+/* Nothing is slower: by less a step takes so long that sums of its times lose their small parts. */
+#define LEAST_RATE 1.0
 
 enum key_kind {
   KEY_NAME,
@@ -133,8 +135,8 @@ static mr_status read_size(const struct reader *reader, const struct key *key, c
 
 static mr_status read_rate(const struct reader *reader, const char *name, const char *value,
                            double *rate_out) {
-  if (!read_quantity(value, rate_units, rate_out) || !(*rate_out > 0)) {
-    return refuse(reader, "%s '%s': a rate above 0 such as 25 GB/s is wanted", name, value);
+  if (!read_quantity(value, rate_units, rate_out) || *rate_out < LEAST_RATE) {
+    return refuse(reader, "%s '%s': a rate from 1 B/s on such as 25 GB/s is wanted", name, value);
   }
   return MR_OK;
 }
@@ -181,9 +183,9 @@ static mr_status read_value(const struct reader *reader, const struct key *key, 
   case KEY_LINK:
     return read_link(reader, key, value, field);
   case KEY_FLOPS:
-    if (!read_quantity(value, flop_units, number) || !(*number > 0)) {
-      return refuse(reader, "%s '%s': a rate above 0 such as 400 TFLOP/s is wanted", key->name,
-                    value);
+    if (!read_quantity(value, flop_units, number) || *number < LEAST_RATE) {
+      return refuse(reader, "%s '%s': a rate from 1 FLOP/s on such as 400 TFLOP/s is wanted",
+                    key->name, value);
     }
     return MR_OK;
   case KEY_SECONDS:
@@ -213,8 +215,8 @@ static mr_status read_kind_rate(const struct reader *reader, const char *kind, c
   }
   rate->by_flops = read_quantity(value, flop_units, &rate->per_second);
   if ((!rate->by_flops && !read_quantity(value, rate_units, &rate->per_second)) ||
-      !(rate->per_second > 0)) {
-    return refuse(reader, "rate %s '%s': a rate above 0 such as 400 TFLOP/s or 2 TB/s is wanted",
+      rate->per_second < LEAST_RATE) {
+    return refuse(reader, "rate %s '%s': a rate from 1 on such as 400 TFLOP/s or 2 TB/s is wanted",
                   kind, value);
   }
   memcpy(rate->kind, kind, strlen(kind) + 1);
