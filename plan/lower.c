@@ -451,3 +451,10 @@ void mr_plan_clear(struct mr_program_plan *plan) {
   free(plan->first_operand);
   *plan = (struct mr_program_plan){.program = plan->program};
 }
+
+void mr_program_plan_destroy(struct mr_program_plan *plan) {
+  if (plan != NULL) {
+    mr_plan_clear(plan);
+    free(plan);
+  }
+}

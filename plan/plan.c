@@ -368,14 +368,20 @@ static mr_status find_smallest(struct maker *maker) {
   return status == MR_OK && short_below ? look_below(maker) : status;
 }
 
-/* The foot of the ladder: the smallest budget that would do, where the problem has as much. */
+/* The foot of the ladder: the smallest budget that would do, where the problem has as much. It was
+ * found with the least effort, by which it does where more wants more of a lower tier. */
 static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) {
   const struct smallest *smallest = &maker->smallest;
   mr_status status = find_smallest(maker);
   bool enough = smallest->bytes != UINT64_MAX &&
                 smallest->bytes <= maker->problem->budget_bytes[MR_TIER_DEVICE];
-  return status == MR_OK && enough ? try_pages(maker, smallest->choice, smallest->bytes, effort)
-                                   : status;
+  if (status == MR_OK && enough) {
+    status = try_pages(maker, smallest->choice, smallest->bytes, effort);
+  }
+  if (status == MR_OK && enough && !maker->plan->fits) {
+    status = try_pages(maker, smallest->choice, smallest->bytes, MR_EFFORT_FIT);
+  }
+  return status;
 }
 
 /* A rung of the ladder, and the maker that plans it: its drafts are of one thread at a time. */
@@ -588,11 +594,4 @@ mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
   }
   *plan_out = plan;
   return MR_OK;
-}
-
-void mr_program_plan_destroy(struct mr_program_plan *plan) {
-  if (plan != NULL) {
-    mr_plan_clear(plan);
-    free(plan);
-  }
 }

@@ -117,6 +117,40 @@ static void refusal_names_what_would_do(void **state) {
   fixture_fini(&f);
 }
 
+/* Where NVMe is short, what fits while moves happen when they must need not fit once they run
+ * ahead: the budget that a refusal names will do all the same. */
+static void what_a_refusal_names_does_where_nvme_is_short(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    struct fixture f;
+    struct mr_random random;
+    mr_random_init(&random, seed);
+    uint32_t layers = 1 + mr_random_below(&random, 2);
+    uint32_t per_layer = 1 + mr_random_below(&random, 3);
+    fixture_init(&f, plan_copies_graph(layers, per_layer, 15 * PAGE, 6 * PAGE));
+    f.problem.search_rounds = 3;
+    for (uint32_t k = 0; k < mr_graph_op_count(f.graph); k++) {
+      f.op_seconds[k] = 1e-3 * mr_random_unit(&random);
+    }
+    for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
+      f.problem.link[l].bytes_per_second = 1e9 * (0.01 + mr_random_unit(&random));
+    }
+    uint64_t copies = 100ull * PAGE * layers * per_layer;
+    f.problem.budget_bytes[MR_TIER_NVME] = mr_random_below(&random, copies);
+    struct mr_program_plan *plan = make(&f, 1);
+    uint64_t smallest = plan->smallest_device_bytes;
+    assert_true(!plan->fits && smallest % PAGE == 0);
+    mr_program_plan_destroy(plan);
+    plan = make(&f, smallest / PAGE);
+    if (!plan->fits) {
+      fail_msg("seed %llu: %llu bytes should do", (unsigned long long)seed,
+               (unsigned long long)smallest);
+    }
+    mr_program_plan_destroy(plan);
+    fixture_fini(&f);
+  }
+}
+
 /* A weight that is only read is fetched for each use and never written back. */
 static void clean_parameter_is_dropped(void **state) {
   (void)state;
@@ -353,6 +387,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(crowded_activation_goes_and_comes_back),
       cmocka_unit_test(refusal_names_what_would_do),
+      cmocka_unit_test(what_a_refusal_names_does_where_nvme_is_short),
       cmocka_unit_test(clean_parameter_is_dropped),
       cmocka_unit_test(host_is_counted_in_smaller_pages),
       cmocka_unit_test(untouched_parameter_rests_below),
