@@ -93,11 +93,11 @@ static void print_queues(struct output *output, const struct mr_plan_summary *su
 static void print_largest(struct output *output, const struct mr_graph *graph) {
   struct largest largest;
   find_largest(graph, &largest);
-  output_text(output, "\n%-40s %-12s %12s\n", "largest tensors", "role", "size");
+  output_text(output, "\n%-48s %-12s %12s\n", "largest tensors", "role", "size");
   for (uint32_t i = 0; i < largest.count; i++) {
     struct mr_size_text bytes;
     mr_tensor_id tensor = largest.tensors[i];
-    output_text(output, "%-40s %-12s %12s\n", mr_graph_tensor_name(graph, tensor),
+    output_text(output, "%-48s %-12s %12s\n", mr_graph_tensor_name(graph, tensor),
                 role_names[mr_graph_tensor_role(graph, tensor)],
                 mr_size_format(mr_graph_tensor_bytes(graph, tensor), &bytes));
   }

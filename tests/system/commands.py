@@ -44,6 +44,8 @@ class Plan(harness.Case):
         for word in ("verdict    fits", "footprint", "forecast", "device", "largest tensors",
                      "checked"):
             self.assertIn(word, outcome.out)
+        table = outcome.out.split("largest tensors", 1)[1].split("\n\n")[0].splitlines()[1:]
+        self.assertEqual(len({len(line) for line in table}), 1, outcome.out)
 
     def test_smallest_budget_is_enough_and_less_is_not(self):
         _, smallest = harness.budgets(TINY)
