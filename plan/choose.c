@@ -321,16 +321,18 @@ static bool close_circle(struct mr_draft *draft, mr_tensor_id tensor, uint8_t de
   return mr_draft_decide(draft, last, decision);
 }
 
-/* Where carried and derived tensors are dead they give up their pages. On a line alone, a derived
- * tensor that finds no room below stays instead; false where a carried one does not. */
-static bool close_dead(struct mr_draft *draft) {
+/* Round the end of the step on NVMe, else on the host. */
+static bool close_below(struct mr_draft *draft, mr_tensor_id tensor) {
+  return close_circle(draft, tensor, MR_DECISION_NVME) ||
+         close_circle(draft, tensor, MR_DECISION_HOST);
+}
+
+bool mr_draft_close_dead(struct mr_draft *draft,
+                         bool (*close)(struct mr_draft *draft, mr_tensor_id tensor)) {
   bool closed = true;
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     mr_tensor_id tensor = draft->gaps[i].tensor;
-    if (!draft->gaps[i].dead || close_circle(draft, tensor, MR_DECISION_NVME) ||
-        close_circle(draft, tensor, MR_DECISION_HOST)) {
-      continue;
-    }
+    if (!draft->gaps[i].dead || close(draft, tensor)) continue;
     if (draft->program->tensors[tensor].carried) {
       closed = false;
     } else {
@@ -522,7 +524,7 @@ mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare_pages, bool *fi
     return status;
   }
   draft->limit_pages = spare_pages < limit ? limit - spare_pages : 0;
-  bool closed = close_dead(draft);
+  bool closed = mr_draft_close_dead(draft, close_below);
   status = evict_until_fits(&chooser);
   keep_spare(&chooser);
   draft->limit_pages = limit;

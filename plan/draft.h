@@ -359,6 +359,12 @@ MR_CHECK_RESULT mr_status mr_draft_choose(struct mr_draft *draft, uint64_t spare
  * of the step too; false where there is no room below. */
 bool mr_draft_evict(struct mr_draft *draft, uint32_t index, uint8_t decision);
 
+/* Where carried and derived tensors are dead they give up their pages. On a line alone, where they
+ * leave round the end of the step too, a derived one that `close` finds no room below for stays
+ * instead; false where a carried one finds none. */
+bool mr_draft_close_dead(struct mr_draft *draft,
+                         bool (*close)(struct mr_draft *draft, mr_tensor_id tensor));
+
 /* Keeps again what the last sweep left room for, the most seconds of moves for its room first.
  * *kept_out: gaps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept_out);

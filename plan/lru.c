@@ -141,7 +141,7 @@ mr_status mr_draft_evict_lru(struct mr_draft *draft, bool *fits_out) {
   if (status != MR_OK) {
     return status;
   }
-  bool fits = true;
+  bool fits = mr_draft_close_dead(draft, close_circle);
   for (uint32_t k = 0; k < draft->op_count && fits; k++) {
     fits = make_room(&lru, k);
   }

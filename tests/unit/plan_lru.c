@@ -186,11 +186,58 @@ static void random_plans_evict_in_order(void **state) {
   assert_true(evictions > ROUNDS);
 }
 
+/* The program of `graph`, whose norm's updates run in the next step; the graph is destroyed. */
+static struct mr_graph *deferred(struct mr_graph *graph) {
+  struct mr_graph *program = NULL;
+  for (mr_op_id k = 0; k < graph->op_count; k++) {
+    struct mr_op *op = &graph->ops[k];
+    bool updates = (op->flags & MR_OP_HOST_CAPABLE) != 0;
+    op->flags |= updates ? MR_OP_DEFERRABLE | MR_OP_TRAIN_ONLY : 0;
+  }
+  assert_int_equal(mr_graph_defer(graph, 0, &program), MR_OK);
+  assert_non_null(program);
+  mr_graph_destroy(graph);
+  return program;
+}
+
+/* Gradients that are carried into the next step, and copies that updates make anew, have no pages
+ * where they are dead: then none of their stays goes round the end of the step where no stay may.
+ */
+static void what_is_dead_leaves_at_the_end(void **state) {
+  (void)state;
+  for (uint32_t layers = 1; layers <= 3; layers++) {
+    for (uint32_t kind = 0; kind < 4; kind++) {
+      struct mr_graph *graph = kind % 2 == 0 ? plan_clipped_graph(layers, 4, 5 * PAGE, PAGE)
+                                             : plan_copies_graph(layers, 4, 5 * PAGE, PAGE);
+      struct job job;
+      job_init(&job, kind < 2 ? deferred(graph) : graph);
+      for (mr_tier tier = MR_TIER_HOST; tier <= MR_TIER_NVME; tier++) {
+        job.problem.budget_bytes[MR_TIER_HOST] = tier == MR_TIER_HOST ? UINT64_MAX : 0;
+        job.problem.budget_bytes[MR_TIER_NVME] = tier == MR_TIER_NVME ? UINT64_MAX : 0;
+        struct mr_program_plan *plan = make(&job, PAGE);
+        assert_false(plan->fits);
+        uint64_t smallest = plan->smallest_device_bytes;
+        uint64_t footprint = plan->footprint_bytes;
+        mr_program_plan_destroy(plan);
+        assert_true(smallest < footprint);
+        for (uint32_t i = 0; i <= 8; i++) {
+          plan = make(&job, smallest + (footprint - smallest) * i / 8);
+          assert_true(plan->fits);
+          check_order(plan, mr_graph_op_count(job.graph), i);
+          mr_program_plan_destroy(plan);
+        }
+      }
+      job_fini(&job);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_oldest_leaves_when_room_is_wanted),
       cmocka_unit_test(nothing_runs_ahead),
       cmocka_unit_test(random_plans_evict_in_order),
+      cmocka_unit_test(what_is_dead_leaves_at_the_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
