@@ -13,8 +13,6 @@
 
 static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
 static const char *const phase_names[MR_PHASE_COUNT] = {"forward", "backward", "update"};
-static const char *const role_names[] = {"input",      "parameter", "gradient", "state",
-                                         "activation", "scratch",   "derived"};
 static const char *const decision_names[] = {"keep", "host", "nvme", "again"};
 
 /* Adds `value`, which is handed over, to an object or (key NULL) an array, unless something has
@@ -47,7 +45,7 @@ static json_t *holding_json(const struct mr_holding *holding) {
   json_t *object = json_object();
   mr_status status = object == NULL ? MR_NO_MEMORY : MR_OK;
   for (uint32_t role = 0; role < MR_ROLE_COUNT; role++) {
-    put(object, role_names[role], json_integer((json_int_t)holding->role_bytes[role]), &status);
+    put(object, mr_role_names[role], json_integer((json_int_t)holding->role_bytes[role]), &status);
   }
   put(object, "small", json_integer((json_int_t)holding->small_bytes), &status);
   put(object, "rounding", json_integer((json_int_t)holding->rounding_bytes), &status);
@@ -131,8 +129,8 @@ static mr_status put_decisions(const struct mr_plan *plan, const struct mr_inter
     put(list, NULL,
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:o, s:o}", "decision",
                   decision_names[decision->decision], "tensor", tensor->name, "role",
-                  role_names[tensor->role], "tensors", (json_int_t)decision->tensor_count, "bytes",
-                  (json_int_t)decision->bytes, "seconds", decision->seconds, "without",
+                  mr_role_names[tensor->role], "tensors", (json_int_t)decision->tensor_count,
+                  "bytes", (json_int_t)decision->bytes, "seconds", decision->seconds, "without",
                   outcome_json(&interview->without[i]), "again",
                   outcome_json(&interview->again[i])),
         &status);

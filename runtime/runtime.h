@@ -232,6 +232,8 @@ void mr_plan_log_refusal(const struct mr_plan *plan);
 /* "compute", "host" or the link with the most seconds. */
 const char *mr_bound_name(double compute_seconds, double host_seconds, const double *link_seconds);
 extern const char *const mr_link_names[MR_LINK_COUNT];
+/* The same of the roles, by mr_role. */
+extern const char *const mr_role_names[MR_DERIVED + 1];
 
 struct mr_run;
 struct mr_queue;

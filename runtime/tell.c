@@ -13,6 +13,10 @@
 
 const char *const mr_link_names[MR_LINK_COUNT] = {"device_to_host", "host_to_device", "nvme_read",
                                                   "nvme_write"};
+const char *const mr_role_names[MR_DERIVED + 1] = {
+    [MR_INPUT] = "input",    [MR_PARAMETER] = "parameter",   [MR_GRADIENT] = "gradient",
+    [MR_STATE] = "state",    [MR_ACTIVATION] = "activation", [MR_SCRATCH] = "scratch",
+    [MR_DERIVED] = "derived"};
 static const char *const tier_names[MR_TIER_COUNT] = {"device", "host", "nvme"};
 
 const char *mr_bound_name(double compute_seconds, double host_seconds, const double *link_seconds) {
@@ -203,8 +207,6 @@ static int compare_tensors(const void *a, const void *b) {
 }
 
 static json_t *largest_tensors(const struct mr_graph *graph) {
-  static const char *const roles[] = {"input", "parameter",  "gradient",
-                                      "state", "activation", "scratch"};
   const struct mr_tensor **sorted = mr_allocate(graph->tensor_count, sizeof(void *));
   json_t *list = json_array();
   if (sorted == NULL || list == NULL) {
@@ -218,7 +220,7 @@ static json_t *largest_tensors(const struct mr_graph *graph) {
   qsort(sorted, graph->tensor_count, sizeof(void *), compare_tensors);
   for (uint32_t i = 0; i < graph->tensor_count && i < LARGEST_TENSORS; i++) {
     (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "name", sorted[i]->name, "role",
-                                                roles[sorted[i]->role], "bytes",
+                                                mr_role_names[sorted[i]->role], "bytes",
                                                 (json_int_t)sorted[i]->bytes));
   }
   free(sorted);

@@ -29,6 +29,14 @@ class Plan(harness.Case):
         self.assertEqual(event["model"]["layers"], 2)
         self.assertIsNone(event["smallest_device_bytes"])
 
+    def test_roles_of_the_largest_tensors(self):
+        outcome = harness.run("plan", "--json", *TINY, "--vocab", "2048", *harness.bf16())
+        self.assert_status(outcome, 0)
+        roles = {tensor["name"]: tensor["role"]
+                 for tensor in outcome.events("plan")[0]["largest_tensors"]}
+        self.assertEqual(roles["transformer.wte.weight"], "parameter")
+        self.assertEqual(roles["working.transformer.wte.weight"], "derived")
+
     def test_json_of_a_refusal_promises_nothing(self):
         outcome = harness.run("plan", "--json", *TINY, "--device-mem", "64KiB", "--host-mem", "0",
                               *harness.nvme())
