@@ -204,6 +204,9 @@ mr_op_id mr_draft_last_on_host(const struct mr_draft *draft, mr_tensor_id tensor
 MR_CHECK_RESULT mr_status mr_draft_make_gaps(struct mr_draft *draft);
 /* Books the pages that are in use while everything is kept: kept_usage. */
 void mr_draft_measure_kept(struct mr_draft *draft);
+/* The pages in use with every gap evicted that may be, of a draft that nothing was chosen for: no
+ * plan needs fewer. MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_draft_least_pages(const struct mr_draft *draft, uint64_t *pages_out);
 
 /* Which ops run on the host and which tensors they use there; no gaps. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_draft_init_places(struct mr_draft *draft,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long tensors live, on the device and on the host, and the gaps between their uses. */
+/* How long tensors live, on the device and on the host, the gaps between their uses, and the pages
+ * that all of them take at least. */
+#include <stdlib.h>
+
 #include "plan/draft.h"
 
 mr_op_id mr_draft_last_on_host(const struct mr_draft *draft, mr_tensor_id t, mr_op_id before) {
@@ -182,5 +185,41 @@ mr_status mr_draft_make_gaps(struct mr_draft *draft) {
       draft->gaps[g].banned |= (uint8_t)(1u << ban->decision);
     }
   }
+  return MR_OK;
+}
+
+/* Whether the gap may leave for some tier. */
+static bool may_leave(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
+  const uint32_t all = 1u << MR_DECISION_HOST | 1u << MR_DECISION_NVME;
+  return mr_draft_can_evict(draft, gap) && (gap->banned & all) != all;
+}
+
+mr_status mr_draft_least_pages(const struct mr_draft *draft, uint64_t *pages_out) {
+  const uint64_t *budget = draft->problem->budget_bytes;
+  uint32_t n = draft->op_count;
+  if (budget[MR_TIER_HOST] == 0 && budget[MR_TIER_NVME] == 0) {
+    *pages_out = mr_draft_peak(draft);
+    return MR_OK;
+  }
+  int64_t *fewer = mr_allocate(n, sizeof *fewer); /* at each op than at the one before it */
+  if (fewer == NULL) {
+    return MR_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < draft->gap_count; i++) {
+    const struct mr_draft_gap *gap = &draft->gaps[i];
+    uint32_t from = (gap->after_op + 1) % n;
+    uint32_t to = gap->before_op % n;
+    if (!may_leave(draft, gap)) continue;
+    fewer[from] += (int64_t)draft->pages[gap->tensor];
+    fewer[to] -= (int64_t)draft->pages[gap->tensor];
+    fewer[0] += to <= from ? (int64_t)draft->pages[gap->tensor] : 0;
+  }
+  int64_t gone = 0;
+  *pages_out = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    gone += fewer[k];
+    *pages_out = mr_max_u64(*pages_out, mr_books_at(&draft->usage, k) - (uint64_t)gone);
+  }
+  free(fewer);
   return MR_OK;
 }

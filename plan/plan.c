@@ -15,6 +15,10 @@
 /* A smallest budget is looked for with so many pages of one size at most: a process maps about as
  * many (vm.max_map_count). */
 #define MOST_FIT_PAGES 65536u
+/* From the footprint up larger ones are tried: 1/64, 1/32, 1/16 and 1/8 larger than the one before.
+ */
+#define FIRST_RAISE 6u
+#define LAST_RAISE  3u
 /* Somewhat smaller ones are from 1/4096 to 1/32 smaller. */
 #define LAST_LOOK  12u
 #define FIRST_LOOK 5u
@@ -62,44 +66,6 @@ static void maker_fini(struct maker *maker) {
   }
 }
 
-/* Whether the gap may leave for some tier. */
-static bool may_leave(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
-  const uint32_t all = 1u << MR_DECISION_HOST | 1u << MR_DECISION_NVME;
-  return mr_draft_can_evict(draft, gap) && (gap->banned & all) != all;
-}
-
-/* The pages in use with every gap evicted that may be, of a draft that nothing was chosen for: no
- * plan needs fewer. */
-static mr_status least_pages(const struct mr_draft *draft, uint64_t *pages_out) {
-  const uint64_t *budget = draft->problem->budget_bytes;
-  uint32_t n = draft->op_count;
-  if (budget[MR_TIER_HOST] == 0 && budget[MR_TIER_NVME] == 0) {
-    *pages_out = mr_draft_peak(draft);
-    return MR_OK;
-  }
-  int64_t *fewer = mr_allocate(n, sizeof *fewer); /* at each op than at the one before it */
-  if (fewer == NULL) {
-    return MR_NO_MEMORY;
-  }
-  for (uint32_t i = 0; i < draft->gap_count; i++) {
-    const struct mr_draft_gap *gap = &draft->gaps[i];
-    uint32_t from = (gap->after_op + 1) % n;
-    uint32_t to = gap->before_op % n;
-    if (!may_leave(draft, gap)) continue;
-    fewer[from] += (int64_t)draft->pages[gap->tensor];
-    fewer[to] -= (int64_t)draft->pages[gap->tensor];
-    fewer[0] += to <= from ? (int64_t)draft->pages[gap->tensor] : 0;
-  }
-  int64_t gone = 0;
-  *pages_out = 0;
-  for (uint32_t k = 0; k < n; k++) {
-    gone += fewer[k];
-    *pages_out = mr_max_u64(*pages_out, mr_books_at(&draft->usage, k) - (uint64_t)gone);
-  }
-  free(fewer);
-  return MR_OK;
-}
-
 /* The draft of a page size. */
 static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft **draft_out) {
   struct mr_draft *draft = &maker->drafts[choice];
@@ -112,7 +78,7 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
     MR_ASSERT(draft->problem == &maker->point);
     maker->drafted[choice] = true;
     uint64_t least = 0;
-    status = least_pages(draft, &least);
+    status = mr_draft_least_pages(draft, &least);
     if (status != MR_OK) {
       return status;
     }
@@ -285,6 +251,20 @@ static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, b
   return status;
 }
 
+/* Finds pages that will do, from *pages up; *fits_out: false where `most` are not enough. Stays
+ * that go round the end of the step, as those of derived tensors do that are dead before their
+ * update, may need a few more than are ever in use, even with all kept that may be. */
+static mr_status find_enough(struct maker *maker, uint32_t choice, uint64_t most, uint64_t *pages,
+                             bool *fits_out) {
+  mr_status status = fits_in(maker, choice, *pages, fits_out);
+  for (uint32_t raise = FIRST_RAISE;
+       raise >= LAST_RAISE && status == MR_OK && !*fits_out && *pages < most; raise--) {
+    *pages = mr_min_u64(*pages + mr_max_u64(*pages >> raise, 1), most);
+    status = fits_in(maker, choice, *pages, fits_out);
+  }
+  return status;
+}
+
 /* The smallest device budget with pages of one size with which planning succeeds: below the one
  * that is known, or none. What the device needs at least nearly always does; where a lower tier is
  * short, it is found by halving. */
@@ -294,8 +274,9 @@ static mr_status lower_smallest(struct maker *maker, uint32_t choice, uint64_t f
   uint64_t small_bytes = maker->drafts[choice].small_bytes;
   uint64_t low = mr_div_up(from_bytes - small_bytes, page_bytes);
   uint64_t whole = (maker->footprint_bytes[choice] - small_bytes) / page_bytes;
-  uint64_t high = mr_min_u64(mr_min_u64(mr_max_u64(low, whole), mr_max_u64(low, MOST_FIT_PAGES)),
-                             (smallest->bytes - 1 - small_bytes) / page_bytes);
+  uint64_t most =
+      mr_min_u64(mr_max_u64(low, MOST_FIT_PAGES), (smallest->bytes - 1 - small_bytes) / page_bytes);
+  uint64_t high = mr_min_u64(mr_max_u64(low, whole), most);
   bool fits = false;
   if (high < low) {
     return MR_OK;
@@ -304,7 +285,7 @@ static mr_status lower_smallest(struct maker *maker, uint32_t choice, uint64_t f
   if (status == MR_OK && fits) {
     high = low;
   } else if (status == MR_OK) {
-    status = fits_in(maker, choice, high, &fits);
+    status = find_enough(maker, choice, most, &high, &fits);
   }
   if (status != MR_OK || !fits) {
     return status;

@@ -244,6 +244,18 @@ class Bf16(harness.Case):
         narrow, _ = harness.budgets(deep + self.bf16)
         self.assertLess(narrow, 0.7 * wide)
 
+    def test_a_short_host_is_told_the_smallest_budget(self):
+        """With no more room below, pages of what goes round the end of the step take more than are
+        in use at once."""
+        plan = ["plan", "--json", "--layers", "1", "--heads", "3", "--width", "192", "--vocab",
+                "2048", "--batch", "1", "--seq", "65", "--threads", "2", "--recompute", "none",
+                "--defer", "never", *self.bf16, "--offload", "host", "--host-mem", "9000000",
+                "--device-mem"]
+        smallest = harness.run(*plan, "64KiB").events("plan")[0]["smallest_device_bytes"]
+        self.assert_status(harness.run(*plan, smallest), 0)
+        for part in range(8, 16):
+            self.assert_status(harness.run(*plan, smallest * part // 16), harness.DOES_NOT_FIT)
+
     def test_kept_plan_of_the_other_type_is_refused(self):
         path = harness.scratch / "narrow.plan"
         nvme = ["--offload", "nvme", "--nvme", "%s:64MiB" % harness.folder("kept16")]
