@@ -286,8 +286,14 @@ mr_status directory_prepare(const char *path) {
     mr_log(MR_LOG_ERROR, "cannot make the directory %s: %s", path, strerror(error));
     return train_write_status(error);
   }
-  if (access(path, W_OK | X_OK) != 0) {
-    mr_log(MR_LOG_ERROR, "cannot write to the directory %s: %s", path, strerror(errno));
+  /* A file may have the same rights, and would be found out where there is something to lose. */
+  struct stat found;
+  int error = stat(path, &found) != 0 ? errno : 0;
+  if (error == 0) {
+    error = !S_ISDIR(found.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) != 0 ? errno : 0;
+  }
+  if (error != 0) {
+    mr_log(MR_LOG_ERROR, "cannot write to the directory %s: %s", path, strerror(error));
     return MR_IO;
   }
   return MR_OK;

@@ -353,6 +353,17 @@ class Refused(harness.Case):
             self.assertIn(outcome.status, (harness.USAGE, harness.IO), str(outcome))
             self.assert_fails(outcome, outcome.status, "/nowhere")
 
+    def test_files_in_place_of_folders(self):
+        """Before the first step, whatever rights the file has."""
+        path = harness.folder("places") / "file"
+        path.write_bytes(b"")
+        for mode in (0o600, 0o700):
+            path.chmod(mode)
+            for option in ("--save", "--ckpt"):
+                outcome = harness.run(*job(option, path))
+                self.assert_fails(outcome, harness.IO, path, "Not a directory")
+                self.assertEqual(outcome.out, "")
+
     def test_files_that_are_not_what_they_say(self):
         path = harness.folder("garbage")
         (path / "model.safetensors").write_bytes(b"\xff" * 100)
