@@ -31,6 +31,7 @@ struct mr_trace {
   struct track *tracks;
   uint32_t track_count;
   uint64_t origin_ns;
+  bool told; /* that it cannot be written */
 };
 
 static void trace_free(struct mr_trace *trace) {
@@ -47,8 +48,11 @@ static void trace_free(struct mr_trace *trace) {
   free(trace);
 }
 
-static mr_status write_failed(const struct mr_trace *trace) {
-  mr_log(MR_LOG_ERROR, "the trace %s cannot be written: %s", trace->path, strerror(errno));
+static mr_status write_failed(struct mr_trace *trace) {
+  if (!trace->told) {
+    mr_log(MR_LOG_ERROR, "the trace %s cannot be written: %s", trace->path, strerror(errno));
+  }
+  trace->told = true;
   return MR_IO;
 }
 

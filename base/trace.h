@@ -24,7 +24,8 @@ MR_CHECK_RESULT mr_status mr_trace_create(const char *path, const char *const *t
 void mr_trace_add(struct mr_trace *trace, uint32_t track, const char *name, uint64_t bytes,
                   uint64_t start_ns, uint64_t end_ns);
 
-/* Appends what was recorded to the file; no event may be added meanwhile. */
+/* Appends what was recorded to the file; no event may be added meanwhile. MR_IO: it cannot be
+ * written, which the first call that finds it so tells in a line. */
 MR_CHECK_RESULT mr_status mr_trace_flush(struct mr_trace *trace);
 
 /* Flushes, writes the tail, closes. MR_IO where the file could not be written whole. NULL is

@@ -89,6 +89,10 @@ class Lines(harness.Case):
         events = events["traceEvents"] if isinstance(events, dict) else events
         self.assertTrue(any(event.get("ph") == "X" for event in events))
 
+    def test_trace_that_cannot_be_written(self):
+        self.assert_fails(harness.run(*job("--trace", "/dev/full")), harness.IO, "/dev/full",
+                          "No space left on device")
+
     def test_trace_over_plans(self):
         """Events before another plan have the names of the program that is gone with the old."""
         names = []
