@@ -125,8 +125,8 @@ static void what_a_refusal_names_does_where_nvme_is_short(void **state) {
     struct fixture f;
     struct mr_random random;
     mr_random_init(&random, seed);
-    uint32_t layers = 1 + mr_random_below(&random, 2);
-    uint32_t per_layer = 1 + mr_random_below(&random, 3);
+    uint32_t layers = 1 + (uint32_t)mr_random_below(&random, 2);
+    uint32_t per_layer = 1 + (uint32_t)mr_random_below(&random, 3);
     fixture_init(&f, plan_copies_graph(layers, per_layer, 15 * PAGE, 6 * PAGE));
     f.problem.search_rounds = 3;
     for (uint32_t k = 0; k < mr_graph_op_count(f.graph); k++) {
