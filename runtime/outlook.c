@@ -28,6 +28,9 @@
 /* Fewer moves of pages in a step do not show what one takes: births that move none take a
  * microsecond each. */
 #define LEAST_MOVES 50u
+/* An op beside links that takes less than this part of what it is known to take alone is not so by
+ * chance: what is known of it is wrong. */
+#define LEAST_OF_KNOWN 0.8
 /* Links that move less, as a part of what an op on the host gets through, leave it alone; with more
  * they show what both get through together. */
 #define ALONE_SHARE  0.05
@@ -308,11 +311,41 @@ struct learned {
   double weight; /* of the new */
 };
 
+/* Whether the profile knows what an op takes alone, and that can be: no link makes ops faster, or
+ * slower than is believed of any. Rates that are wrong by more were learned on a machine that has
+ * changed since, or of other kernels. */
+static bool is_known(const struct mr_profile *profile, const struct mr_op *op,
+                     const struct typical_op *typical) {
+  double crowded = typical->crowded_seconds;
+  double known = mr_profile_knows(profile, op) ? mr_profile_op_seconds(profile, op) : 0;
+  return known > 0 && LEAST_OF_KNOWN * known <= crowded && known >= SLOWEST_PACE * crowded;
+}
+
+static double copy_seconds(const struct typical *typical) {
+  const double *busy = typical->sums.busy_seconds;
+  return (busy[MR_LINK_DEVICE_TO_HOST] + busy[MR_LINK_HOST_TO_DEVICE]) / typical->count;
+}
+
+/* The pace of ops beside links, of which copies are some for a part of the time. */
+static double pace_beside(const struct mr_run *run, const struct typical *typical,
+                          const struct mr_profile *profile) {
+  double crowded = 0;
+  for (uint32_t k = 0; k < run->layout->program->op_count; k++) {
+    struct typical_op op;
+    find_typical_op(run, typical, k, &op);
+    crowded += op.crowded_share * op.crowded_seconds;
+  }
+  double share = crowded > 0 ? fmin(copy_seconds(typical) / crowded, 1) : 0;
+  return 1 - share * (1 - profile->pace_beside_copy);
+}
+
 /* Ops that ran beside no busy link teach what they take alone. One that never did teaches only
- * where nothing is known of its kind, less what the links' presence should have cost it. */
+ * where nothing is known of it, or what is known cannot be: what it took, less what the links'
+ * presence should have cost it. */
 static mr_status learn_ops(const struct mr_run *run, const struct typical *typical,
                            const struct learned *learned) {
   const struct mr_graph *program = run->layout->program;
+  double pace = pace_beside(run, typical, learned->profile);
   double *seconds = mr_allocate(program->op_count, sizeof *seconds);
   if (seconds == NULL) {
     return MR_NO_MEMORY;
@@ -321,10 +354,9 @@ static mr_status learn_ops(const struct mr_run *run, const struct typical *typic
     struct typical_op op;
     find_typical_op(run, typical, k, &op);
     seconds[k] = op.alone_seconds;
-    if (!(seconds[k] > 0) && !mr_profile_knows(learned->profile, &program->ops[k])) {
+    if (!(seconds[k] > 0) && !is_known(learned->profile, &program->ops[k], &op)) {
       double lost = op.crowded_bytes * learned->nvme->op_seconds_per_byte;
-      seconds[k] = fmax(op.crowded_seconds - lost, SLOWEST_PACE * op.crowded_seconds) *
-                   learned->profile->pace_beside_copy;
+      seconds[k] = pace * fmax(op.crowded_seconds - lost, SLOWEST_PACE * op.crowded_seconds);
     }
   }
   mr_profile_learn(learned->profile, program, seconds, learned->weight);
@@ -342,7 +374,7 @@ struct beside {
 static void add_beside(const struct mr_profile *profile, const struct mr_op *op,
                        const struct typical_op *typical, struct beside *beside) {
   double alone = typical->alone_seconds;
-  if (!(alone > 0) && mr_profile_knows(profile, op)) {
+  if (!(alone > 0) && is_known(profile, op, typical)) {
     alone = mr_profile_op_seconds(profile, op);
   }
   if (alone > 0) {
@@ -379,16 +411,13 @@ static void learn_presence(const struct mr_run *run, const struct typical *typic
   }
   double *pace = &learned->profile->pace_beside_copy;
   double *cost = &learned->nvme->op_seconds_per_byte;
-  double copy_seconds =
-      (sums->busy_seconds[MR_LINK_DEVICE_TO_HOST] + sums->busy_seconds[MR_LINK_HOST_TO_DEVICE]) /
-      typical->count;
-  copy_seconds = fmin(copy_seconds, beside.seconds);
-  double by_copies = copy_seconds * (1 - *pace);
+  double copying = fmin(copy_seconds(typical), beside.seconds);
+  double by_copies = copying * (1 - *pace);
   double by_nvme = beside.nvme_bytes * *cost;
-  bool copies = copy_seconds * typical->count >= LEAST_BESIDE * sums->compute_seconds;
+  bool copies = copying * typical->count >= LEAST_BESIDE * sums->compute_seconds;
   bool nvme = beside.nvme_bytes >= LEAST_MOVED_BYTES;
   if (copies && (by_copies >= by_nvme || !nvme)) {
-    double now = 1 - (beside.lost_seconds - by_nvme) / copy_seconds;
+    double now = 1 - (beside.lost_seconds - by_nvme) / copying;
     merge(pace, fmin(fmax(now, SLOWEST_PACE), 1), learned->weight);
   } else if (nvme) {
     double now = (beside.lost_seconds - by_copies) / beside.nvme_bytes;

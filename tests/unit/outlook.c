@@ -284,6 +284,32 @@ static void unknown_ops_teach_nothing_of_links(void **state) {
   assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
 }
 
+/* A rate of a machine that was another one once: the op takes 0.02 s alone, and is known to take so
+ * many times that. It never runs without NVMe, and what it teaches is no matter of copies, of which
+ * there are none, nor of what NVMe costs. */
+static void teach_a_wrong_rate(double times) {
+  record(0.01, 0.02 * times, nothing, NULL);
+  record(0.01, 0.02 * times, nothing, NULL);
+  learn(MR_LESSON_RUN);
+  profile.pace_beside_copy = 0.5;
+  nvme.op_seconds_per_byte = 1e-10;
+  assert_int_equal(mr_outlook_init(run), MR_OK);
+  for (uint32_t i = 0; i < STEPS; i++) {
+    record(0.01, 0.025, (struct beside){.nvme_bytes = 50000000}, NULL);
+  }
+  learn(MR_LESSON_RUN);
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
+  assert_true(near(nvme.op_seconds_per_byte, 1e-10));
+  assert_true(near(profile.pace_beside_copy, 0.5));
+}
+
+static void what_no_link_can_have_done_is_a_wrong_rate(void **state) {
+  (void)state;
+  teach_a_wrong_rate(1000);
+  assert_int_equal(mr_outlook_init(run), MR_OK);
+  teach_a_wrong_rate(0.001);
+}
+
 static void what_moves_together_is_learned_apart(void **state) {
   (void)state;
   struct mr_traffic_sums traffic = {0};
@@ -348,6 +374,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_host_teaches_what_its_memory_shares, set_up, tear_down),
       cmocka_unit_test_setup_teardown(of_two_links_the_dearer_one_learns, set_up, tear_down),
       cmocka_unit_test_setup_teardown(unknown_ops_teach_nothing_of_links, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_no_link_can_have_done_is_a_wrong_rate, set_up,
+                                      tear_down),
       cmocka_unit_test_setup_teardown(what_moves_together_is_learned_apart, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_machine_learns_from_a_busy_drive, set_up, tear_down),
       cmocka_unit_test_setup_teardown(traffic_is_told_apart, set_up, tear_down),
