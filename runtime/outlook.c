@@ -245,6 +245,11 @@ static void merge(double *value, double now, double weight) {
   *value = (1 - weight) * *value + weight * now;
 }
 
+/* A rate of the machine, or what it is the inverse of. */
+static void merge_rate(double *known, double now, double weight) {
+  merge(known, now, mr_profile_refutes(*known, now) ? 1 : weight);
+}
+
 /* What an op showed; means, 0 where it never ran so. */
 struct typical_op {
   double alone_seconds; /* when no link was busy beside it */
@@ -439,9 +444,7 @@ static void learn_moves(const struct mr_run *run, const struct typical *typical,
   uint64_t moves = bind_moves(run->layout);
   if (moves >= LEAST_MOVES && typical->count > 0) {
     double each = typical->sums.bind_seconds / (double)(moves * typical->count);
-    /* 0: of a profile that does not know it. */
-    merge(&profile->bind_seconds_per_move, fmax(each, 1e-9),
-          profile->bind_seconds_per_move > 0 ? weight : 1);
+    merge_rate(&profile->bind_seconds_per_move, fmax(each, 1e-9), weight);
   }
 }
 
@@ -458,7 +461,7 @@ static void learn_copies(const struct mr_run *run, const struct mr_lesson *sums,
       if (run->plan->problem.nvme_staged && sums->seconds > 0) {
         rate += (double)sums->moved_bytes[crossing[link]] / sums->seconds;
       }
-      merge(&profile->copy_bytes_per_second[link], rate, weight);
+      merge_rate(&profile->copy_bytes_per_second[link], rate, weight);
     }
   }
 }
@@ -473,14 +476,14 @@ static void learn_host(const struct mr_lesson *sums, double weight, struct mr_pr
   const struct mr_host_work *beside = &sums->host[MR_HOST_BESIDE];
   double *all = &profile->host_memory_bytes_per_second;
   if (shows_a_rate(alone)) {
-    merge(&profile->host_bytes_per_second, (double)alone->op_bytes / alone->seconds, weight);
+    merge_rate(&profile->host_bytes_per_second, (double)alone->op_bytes / alone->seconds, weight);
   }
   if (shows_a_rate(beside)) {
     double now = (double)(beside->op_bytes + beside->moved_bytes) / beside->seconds;
     double rate = (double)beside->op_bytes / beside->seconds;
     bool held_up = rate < HELD_UP * profile->host_bytes_per_second;
     if (held_up || (*all > 0 && now > *all)) {
-      merge(all, now, *all > 0 ? weight : 1);
+      merge_rate(all, now, weight);
     }
   }
 }
@@ -494,7 +497,7 @@ static void learn_nvme(const struct mr_traffic_sums *traffic, enum mr_lesson_sco
   for (uint32_t what = MR_TRAFFIC_READS; what <= MR_TRAFFIC_BOTH; what++) {
     double rate = mr_traffic_rate(traffic, what, deep, deep ? LEAST_DEEP_BYTES : LEAST_MOVED_BYTES);
     if (rate > 0) {
-      merge(rates[what], rate, weight);
+      merge_rate(rates[what], rate, weight);
     }
   }
 }

@@ -337,11 +337,24 @@ static int compare_lessons(const void *a, const void *b) {
          (first->seconds_per_unit < second->seconds_per_unit);
 }
 
-/* The rate that ordered lessons show together: their mean, where none counts for much more than
- * their median. */
-static double rate_shown(const struct lesson *lessons, uint32_t count) {
-  double median =
-      (lessons[count / 2].seconds_per_unit + lessons[(count - 1) / 2].seconds_per_unit) / 2;
+/* Leaves of ordered lessons those that ops showed. Returns how many. */
+static uint32_t keep_shown(struct lesson *lessons, uint32_t count) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (lessons[i].units > 0) {
+      lessons[kept++] = lessons[i];
+    }
+  }
+  return kept;
+}
+
+static double median_of(const struct lesson *lessons, uint32_t count) {
+  return (lessons[count / 2].seconds_per_unit + lessons[(count - 1) / 2].seconds_per_unit) / 2;
+}
+
+/* The rate that ordered lessons show together: their mean, where none counts for much more than a
+ * median. */
+static double rate_shown(const struct lesson *lessons, uint32_t count, double median) {
   double seconds = 0;
   double units = 0;
   for (uint32_t i = 0; i < count; i++) {
@@ -349,6 +362,17 @@ static double rate_shown(const struct lesson *lessons, uint32_t count) {
     units += lessons[i].units;
   }
   return fmax(seconds / units, 1e-18);
+}
+
+/* Teaches a rate what its ordered lessons show: in their median what was known counts too, unless
+ * they refute it. */
+static void teach_rate(double *known, struct lesson *lessons, uint32_t count, double weight) {
+  double median = median_of(lessons, count);
+  uint32_t shown = keep_shown(lessons, count);
+  double of_shown = median_of(lessons, shown);
+  bool anew = !(*known > 0) || mr_profile_refutes(*known, of_shown);
+  double now = rate_shown(lessons, shown, anew ? of_shown : median);
+  *known = anew ? now : (1 - weight) * *known + weight * now;
 }
 
 /* Teaches the rates what the lessons show, each all of its own. */
@@ -359,8 +383,7 @@ static void teach(struct mr_profile *profile, struct lesson *lessons, uint32_t c
   for (uint32_t i = 1; i <= count; i++) {
     if (i < count && lessons[i].rate == lessons[start].rate) continue;
     double *known = &profile->rates[lessons[start].rate].seconds_per_unit;
-    double now = rate_shown(&lessons[start], i - start);
-    *known = *known > 0 ? (1 - weight) * *known + weight * now : now;
+    teach_rate(known, &lessons[start], i - start, weight);
     start = i;
   }
 }

@@ -31,6 +31,10 @@
 #define MR_PROFILE_KEY_BYTES  160u
 #define MR_PROFILE_KIND_BYTES 64u
 
+/* A rate of which a run shows so many times as much or as little was known wrong: what is held up
+ * takes up to twice as long, and machines do not change like that. It does not count any more. */
+#define MR_PROFILE_MOST_CHANGE 4.0
+
 /* Of an NVMe request, where it was not measured. */
 #define MR_NVME_LATENCY_SECONDS 150e-6
 
@@ -132,9 +136,15 @@ bool mr_profile_knows(const struct mr_profile *profile, const struct mr_op *op);
 /* What the op should take, in seconds. */
 double mr_profile_op_seconds(const struct mr_profile *profile, const struct mr_op *op);
 
+/* Whether a rate that is shown now is so far off the one that was known. */
+static inline bool mr_profile_refutes(double known, double now) {
+  return now > MR_PROFILE_MOST_CHANGE * known || known > MR_PROFILE_MOST_CHANGE * now;
+}
+
 /* Merges what the ops of a program took in a run; 0 seconds: not measured. The new counts `weight`
  * (0 to 1) of the whole, the old what is left. An op that took much longer than most of its kind
- * and size counts as if it had taken a little longer: it was held up. Where there is no room for
+ * and size counts as if it had taken a little longer: it was held up. What is further off than
+ * MR_PROFILE_MOST_CHANGE takes the place of the old. Where there is no room for
  * another kind or size, the one that was not used for longest is forgotten. */
 void mr_profile_learn(struct mr_profile *profile, const struct mr_graph *program,
                       const double *seconds, double weight);

@@ -342,6 +342,22 @@ static void the_machine_learns_from_a_busy_drive(void **state) {
   assert_true(near(nvme.write_bytes_per_second, 2e9));
 }
 
+/* A rate that is off by more than machines change was wrong: the run's takes its place. */
+static void a_wrong_rate_of_the_machine_goes(void **state) {
+  (void)state;
+  const struct mr_traffic_sums traffic = {
+      .seconds = {[MR_TRAFFIC_READS | MR_TRAFFIC_DEEP] = 1,
+                  [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 1},
+      .bytes = {[MR_TRAFFIC_READS | MR_TRAFFIC_DEEP] = 1000000000,
+                [MR_TRAFFIC_WRITES | MR_TRAFFIC_DEEP] = 600000000}};
+  nvme.read_bytes_per_second = 1e12;
+  nvme.write_bytes_per_second = 6e5;
+  record(0.5, 0.5, nothing, &traffic);
+  learn(MR_LESSON_MACHINE);
+  assert_true(near(nvme.read_bytes_per_second, 1e9));
+  assert_true(near(nvme.write_bytes_per_second, 6e8));
+}
+
 static void traffic_is_told_apart(void **state) {
   (void)state;
   struct mr_traffic_sums sums;
@@ -378,6 +394,7 @@ int main(void) {
                                       tear_down),
       cmocka_unit_test_setup_teardown(what_moves_together_is_learned_apart, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_machine_learns_from_a_busy_drive, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_wrong_rate_of_the_machine_goes, set_up, tear_down),
       cmocka_unit_test_setup_teardown(traffic_is_told_apart, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

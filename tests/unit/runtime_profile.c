@@ -202,6 +202,17 @@ static void what_was_held_up_teaches_little(void **state) {
   assert_true(fabs(taught(1, 0.5, 0, 0.5) - 0.75) < 1e-9); /* nothing is faster by chance */
 }
 
+/* What is further off than machines are from themselves was wrong, and is put right by one run,
+ * whichever way it was wrong and however few ops show it. */
+static void a_wrong_rate_is_put_right_at_once(void **state) {
+  (void)state;
+  assert_true(fabs(taught(10, 1000, 1, 0.5) - 1000) < 1e-6);
+  assert_true(fabs(taught(1, 1000, 0, 0.5) - 1000) < 1e-6);
+  assert_true(fabs(taught(10, 0.001, 1, 0.5) - 0.001) < 1e-12);
+  assert_true(fabs(taught(1, 0.001, 0, 0.5) - 0.001) < 1e-12);
+  assert_true(fabs(taught(1, 1000, 1, 0.5) - 1.0125) < 1e-9); /* one of ten was held up */
+}
+
 /* Sizes within a tenth go by one rate, an octave has eight. */
 static void sizes_are_told_apart(void **state) {
   (void)state;
@@ -343,6 +354,7 @@ int main(void) {
       cmocka_unit_test(damaged_texts_are_harmless),
       cmocka_unit_test(runs_teach),
       cmocka_unit_test(what_was_held_up_teaches_little),
+      cmocka_unit_test(a_wrong_rate_is_put_right_at_once),
       cmocka_unit_test(sizes_are_told_apart),
       cmocka_unit_test(a_full_profile_goes_on_learning),
       cmocka_unit_test(the_machine_is_measured),
