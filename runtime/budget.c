@@ -183,28 +183,28 @@ static void resolve_accelerator(struct mr_settings *settings, const struct mr_op
 
 static void resolve_memory(struct mr_settings *settings, const struct mr_options *options) {
   uint64_t available = mr_budget_available_bytes();
-  uint64_t device = options->device_bytes;
-  uint64_t host = settings->host ? options->host_bytes : 0;
-  if (device == MR_BUDGET_AUTO && host == MR_BUDGET_AUTO) {
-    host = available / 4;
-    device = available - host;
-  } else if (device == MR_BUDGET_AUTO) {
-    device = available > host ? available - host : 0;
-  } else if (host == MR_BUDGET_AUTO) {
-    host = available > device ? available - device : 0;
-  } else if (device > available + COUNTING_SLACK_BYTES ||
-             host > available + COUNTING_SLACK_BYTES - device) {
-    struct mr_size_text text[3];
-    uint64_t kept_device = mr_min_u64(device, available);
-    uint64_t kept_host = mr_min_u64(host, available - kept_device);
-    mr_log(MR_LOG_WARN, "only %s of memory are available: device budget %s, host budget %s",
-           mr_size_format(available, &text[0]), mr_size_format(kept_device, &text[1]),
-           mr_size_format(kept_host, &text[2]));
-    device = kept_device;
-    host = kept_host;
-  }
-  if (options->device_bytes == MR_BUDGET_AUTO) {
+  bool device_open = options->device_bytes == MR_BUDGET_AUTO;
+  bool host_open = settings->host && options->host_bytes == MR_BUDGET_AUTO;
+  uint64_t device = device_open ? 0 : options->device_bytes;
+  uint64_t host = settings->host && !host_open ? options->host_bytes : 0;
+  bool cut =
+      device > available + COUNTING_SLACK_BYTES || host > available + COUNTING_SLACK_BYTES - device;
+  if (cut) {
     device = mr_min_u64(device, available);
+    host = mr_min_u64(host, available - device);
+  }
+  uint64_t left = available > device + host ? available - device - host : 0;
+  if (host_open) {
+    host = device_open ? left / 4 : left;
+  }
+  if (device_open) {
+    device = host_open ? left - host : left;
+  }
+  if (cut) {
+    struct mr_size_text text[3];
+    mr_log(MR_LOG_WARN, "only %s of memory are available: device budget %s, host budget %s",
+           mr_size_format(available, &text[0]), mr_size_format(device, &text[1]),
+           mr_size_format(host, &text[2]));
   }
   settings->budget_bytes[MR_TIER_DEVICE] = device;
   settings->budget_bytes[MR_TIER_HOST] = host;

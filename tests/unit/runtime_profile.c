@@ -332,10 +332,15 @@ static void budgets_stay_below_the_machine(void **state) {
   assert_int_equal(settings.budget_bytes[MR_TIER_NVME], 0);
   assert_true(settings.budget_bytes[MR_TIER_DEVICE] > settings.budget_bytes[MR_TIER_HOST]);
   mr_settings_fini(&settings);
-  options.device_bytes = options.host_bytes = 1ull << 50;
-  assert_int_equal(mr_settings_init(&settings, &options, NULL), MR_OK);
-  assert_true(settings.budget_bytes[MR_TIER_DEVICE] < 1ull << 50);
-  mr_settings_fini(&settings);
+  /* Both given, or one of them while the other is left open. */
+  for (uint32_t given = 1; given <= 3; given++) {
+    options.device_bytes = (given & 1) != 0 ? 1ull << 50 : MR_BUDGET_AUTO;
+    options.host_bytes = (given & 2) != 0 ? 1ull << 50 : MR_BUDGET_AUTO;
+    assert_int_equal(mr_settings_init(&settings, &options, NULL), MR_OK);
+    assert_true(settings.budget_bytes[MR_TIER_DEVICE] < 1ull << 50);
+    assert_true(settings.budget_bytes[MR_TIER_HOST] < 1ull << 50);
+    mr_settings_fini(&settings);
+  }
   options.device_bytes = 123456;
   options.host_bytes = 7;
   options.offload = MR_OFFLOAD_NONE;
