@@ -9,11 +9,19 @@
 #define MEMRUN_BASE_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include <memrun/status.h>
 
 /* Digits that bring every double back to the same bits. */
 #define MR_JSON_DIGITS JSON_REAL_PRECISION(17)
+
+/* Whether JSON can hold the text, which must be UTF-8. */
+bool mr_json_can_hold(const char *text);
+
+/* A string; of a text that JSON cannot hold, with a question mark for every byte that is not ASCII.
+ * NULL: memory ran out. */
+json_t *mr_json_text(const char *text);
 
 /*
  * The text of `root`, which is released; NULL counts as memory that ran out while it was built.

@@ -70,7 +70,7 @@ static mr_status put_tiers(const struct mr_plan *plan, const struct mr_plan_summ
                   limited ? json_integer((json_int_t)summary->budget_bytes[t]) : json_null());
     put(tiers, tier_names[t], tier, &status);
     if (summary->fits) {
-      put(tier, "peak_op", json_string(program->ops[holdings[t].op].name), &status);
+      put(tier, "peak_op", mr_json_text(program->ops[holdings[t].op].name), &status);
       json_t *holds = holding_json(&holdings[t]);
       put(tier, "holds", holds, &status);
       if (t == MR_TIER_DEVICE && summary->outside_bytes > 0) {
@@ -127,8 +127,8 @@ static mr_status put_decisions(const struct mr_plan *plan, const struct mr_inter
     const struct mr_decision *decision = &interview->decisions[i];
     const struct mr_tensor *tensor = &plan->problem.program->tensors[decision->tensor];
     put(list, NULL,
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:o, s:o}", "decision",
-                  decision_names[decision->decision], "tensor", tensor->name, "role",
+        json_pack("{s:s, s:o, s:s, s:I, s:I, s:f, s:o, s:o}", "decision",
+                  decision_names[decision->decision], "tensor", mr_json_text(tensor->name), "role",
                   mr_role_names[tensor->role], "tensors", (json_int_t)decision->tensor_count,
                   "bytes", (json_int_t)decision->bytes, "seconds", decision->seconds, "without",
                   outcome_json(&interview->without[i]), "again",

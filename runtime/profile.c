@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/json.h"
 #include "runtime/runtime.h"
 
 /* Written and read by the store's probe of NVMe, at most: seven rounds. With two of them one
@@ -255,9 +256,15 @@ static uint32_t size_class_of(double units) {
   return units < 1 ? 0 : (uint32_t)(SIZE_CLASSES * log2(units));
 }
 
-static bool same_kind(const struct mr_op_rate *rate, const struct mr_op *op, bool by_flops) {
-  return rate->by_flops == by_flops &&
-         strncmp(rate->kind, op->kind, MR_PROFILE_KIND_BYTES - 1) == 0;
+/* An op's kind as rates have it, and as their file can hold it: as much of it as there is room for;
+ * where that is not UTF-8, and be it for being cut, with other bytes than ASCII as question marks.
+ */
+static void copy_kind(const struct mr_op *op, char kind_out[MR_PROFILE_KIND_BYTES]) {
+  snprintf(kind_out, MR_PROFILE_KIND_BYTES, "%s", op->kind);
+  bool plain = mr_json_can_hold(kind_out);
+  for (char *letter = kind_out; !plain && *letter != '\0'; letter++) {
+    *letter = (char)((unsigned char)*letter < 0x80 ? *letter : '?');
+  }
 }
 
 #define NO_RATE UINT32_MAX
@@ -267,11 +274,14 @@ static uint32_t find_rate(const struct mr_profile *profile, const struct mr_op *
                           uint32_t size_class) {
   uint32_t best = NO_RATE;
   uint32_t best_distance = UINT32_MAX;
+  char kind[MR_PROFILE_KIND_BYTES];
+  copy_kind(op, kind);
   for (uint32_t i = 0; i < profile->rate_count; i++) {
     const struct mr_op_rate *rate = &profile->rates[i];
     uint32_t distance = rate->size_class > size_class ? rate->size_class - size_class
                                                       : size_class - rate->size_class;
-    if (distance < best_distance && same_kind(rate, op, by_flops)) {
+    bool nearer = distance < best_distance && rate->by_flops == by_flops;
+    if (nearer && strcmp(rate->kind, kind) == 0) {
       best = i;
       best_distance = distance;
     }
@@ -323,7 +333,7 @@ static uint32_t rate_for(struct mr_profile *profile, const bool *taught, const s
   }
   profile->rate_count = at == profile->rate_count ? at + 1 : profile->rate_count;
   profile->rates[at] = (struct mr_op_rate){.by_flops = by_flops, .size_class = size_class};
-  snprintf(profile->rates[at].kind, sizeof profile->rates[at].kind, "%s", op->kind);
+  copy_kind(op, profile->rates[at].kind);
   return at;
 }
 

@@ -29,11 +29,15 @@ static bool get_rate(const json_t *object, const char *key, double *value_out) {
 
 static bool get_text(const json_t *object, const char *key, char *text_out, size_t capacity) {
   const char *text = json_string_value(json_object_get(object, key));
-  if (text == NULL || text[0] == '\0' || strlen(text) >= capacity) {
+  if (text == NULL || strlen(text) >= capacity) {
     return false;
   }
   memcpy(text_out, text, strlen(text) + 1);
   return true;
+}
+
+static bool get_name(const json_t *object, const char *key, char *name_out, size_t capacity) {
+  return get_text(object, key, name_out, capacity) && name_out[0] != '\0';
 }
 
 static bool get_index(const json_t *object, const char *key, json_int_t limit,
@@ -84,7 +88,7 @@ static bool get_loss(const json_t *object, const char *key, double least, double
 
 static bool read_path(const json_t *item, struct mr_path_rate *path) {
   uint32_t mode = 0;
-  if (!get_text(item, "devices", path->devices, sizeof path->devices) ||
+  if (!get_name(item, "devices", path->devices, sizeof path->devices) ||
       !get_rate(item, "read", &path->rates.read_bytes_per_second) ||
       !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
       !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
@@ -126,7 +130,7 @@ static bool get_host_rate(const json_t *root, const char *key, double *rate_out)
 static bool read_root(const json_t *root, struct mr_profile *profile) {
   uint32_t version = 0;
   return get_index(root, VERSION_KEY, FORMAT_VERSION, &version) && version == FORMAT_VERSION &&
-         get_text(root, "machine", profile->machine, sizeof profile->machine) &&
+         get_name(root, "machine", profile->machine, sizeof profile->machine) &&
          get_rate(root, "device_to_host", &profile->copy_bytes_per_second[0]) &&
          get_rate(root, "host_to_device", &profile->copy_bytes_per_second[1]) &&
          get_rate(root, "flops_per_second", &profile->flops_per_second) &&

@@ -219,9 +219,9 @@ static json_t *largest_tensors(const struct mr_graph *graph) {
   }
   qsort(sorted, graph->tensor_count, sizeof(void *), compare_tensors);
   for (uint32_t i = 0; i < graph->tensor_count && i < LARGEST_TENSORS; i++) {
-    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "name", sorted[i]->name, "role",
-                                                mr_role_names[sorted[i]->role], "bytes",
-                                                (json_int_t)sorted[i]->bytes));
+    (void)json_array_append_new(
+        list, json_pack("{s:o, s:s, s:I}", "name", mr_json_text(sorted[i]->name), "role",
+                        mr_role_names[sorted[i]->role], "bytes", (json_int_t)sorted[i]->bytes));
   }
   free(sorted);
   return list;
@@ -252,12 +252,12 @@ mr_status mr_plan_json(const struct mr_plan *plan, char **json_out) {
   struct mr_plan_summary summary;
   mr_plan_summarize(plan, &summary);
   json_t *root = json_pack(
-      "{s:b, s:I, s:o, s:o, s:o, s:s, s:I, s:o, s:o, s:f, s:f, s:s?}", "fits", summary.fits,
+      "{s:b, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:f, s:f, s:s?}", "fits", summary.fits,
       "footprint_bytes", (json_int_t)summary.footprint_bytes, "budget_bytes",
       bytes_by_tier(summary.budget_bytes), "need_bytes", bytes_by_tier(summary.need_bytes),
-      "smallest_device_bytes", smallest_of(&summary), "largest_op", summary.largest_op,
-      "largest_op_bytes", (json_int_t)summary.largest_op_bytes, "predicted_seconds",
-      promise(&summary, summary.predicted_seconds), "bound_seconds",
+      "smallest_device_bytes", smallest_of(&summary), "largest_op",
+      mr_json_text(summary.largest_op), "largest_op_bytes", (json_int_t)summary.largest_op_bytes,
+      "predicted_seconds", promise(&summary, summary.predicted_seconds), "bound_seconds",
       promise(&summary, summary.bound_seconds), "compute_seconds", summary.compute_seconds,
       "host_seconds", summary.host_seconds, "bound_by", summary.fits ? summary.bound_by : NULL);
   json_t *more = json_pack(

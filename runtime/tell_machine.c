@@ -21,7 +21,8 @@ static json_t *op_rates(const struct mr_profile *profile) {
 static json_t *paths_of(const struct mr_settings *settings) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < settings->nvme_count; i++) {
-    (void)json_array_append_new(list, json_pack("{s:s}", "path", settings->nvme[i].path));
+    (void)json_array_append_new(list,
+                                json_pack("{s:o}", "path", mr_json_text(settings->nvme[i].path)));
   }
   return list;
 }

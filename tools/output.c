@@ -168,17 +168,3 @@ uint32_t output_columns(void) {
 json_t *json_number(double value) {
   return isfinite(value) ? json_real(value) : json_null();
 }
-
-json_t *json_text(const char *text) {
-  json_t *string = json_string(text);
-  if (string != NULL) {
-    return string;
-  }
-  char *plain = mr_string_copy(text);
-  for (char *letter = plain; letter != NULL && *letter != '\0'; letter++) {
-    *letter = (char)((unsigned char)*letter < 0x80 ? *letter : '?');
-  }
-  string = plain == NULL ? NULL : json_string(plain);
-  free(plain);
-  return string;
-}

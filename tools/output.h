@@ -55,9 +55,6 @@ void output_cut_middle(char *text, size_t columns);
 /* The columns of the terminal; 80 where it does not say. */
 uint32_t output_columns(void);
 
-/* A JSON string; bytes of a name that is not UTF-8 become question marks. */
-json_t *json_text(const char *text);
-
 /* A JSON number; null where it is not finite. */
 json_t *json_number(double value);
 

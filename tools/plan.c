@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/job.h"
 #include "tools/options.h"
 #include "tools/plan_explain.h"
@@ -105,8 +106,8 @@ static void print_largest(struct output *output, const struct mr_graph *graph) {
 
 static json_t *machine_json(const struct mr_plan_summary *summary) {
   const char *path = summary->profile_path;
-  return json_pack("{s:o, s:b, s:o}", "machine", json_text(summary->machine), "described",
-                   summary->described, "profile", path == NULL ? json_null() : json_text(path));
+  return json_pack("{s:o, s:b, s:o}", "machine", mr_json_text(summary->machine), "described",
+                   summary->described, "profile", path == NULL ? json_null() : mr_json_text(path));
 }
 
 /* What the library tells of the plan, after the event and before the machine and the model; the

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/job.h"
 #include "tools/pressure.h"
 
@@ -222,7 +223,7 @@ static json_t *words_json(const struct pressure *pressure, const struct pressure
   }
   json_t *list = json_array();
   for (uint32_t i = 1; list != NULL && i < words.count; i++) {
-    if (json_array_append_new(list, json_text(words.list[i])) != 0) {
+    if (json_array_append_new(list, mr_json_text(words.list[i])) != 0) {
       json_decref(list);
       list = NULL;
     }
@@ -274,7 +275,7 @@ static json_t *row_json(const struct pressure *pressure, const struct pressure_r
     more = measured_json(row, &figures);
   } else if (row->state == PRESSURE_FAILED) {
     more = json_pack("{s:i, s:i, s:o}", "exit_status", row->end.exit_status, "signal",
-                     row->end.signal_number, "line", json_text(row->end.line));
+                     row->end.signal_number, "line", mr_json_text(row->end.line));
   } else {
     return object;
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/job.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -129,7 +130,7 @@ static void checkpointed(void *context, uint64_t step, const char *path) {
   if (training->cli->json) {
     fail(training,
          output_json(training->output, json_pack("{s:s, s:I, s:o}", "event", "checkpoint", "step",
-                                                 (json_int_t)step, "path", json_text(path))));
+                                                 (json_int_t)step, "path", mr_json_text(path))));
   } else {
     output_text(training->output, "step %llu  checkpoint %s\n", (unsigned long long)step, path);
   }

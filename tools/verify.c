@@ -3,12 +3,13 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/json.h"
 #include "tools/job.h"
 #include "tools/signals.h"
 
 static json_t *verification_json(const struct trainer_verification *found, bool equal) {
   json_t *first =
-      found->first_difference == NULL ? json_null() : json_text(found->first_difference);
+      found->first_difference == NULL ? json_null() : mr_json_text(found->first_difference);
   return json_pack(
       "{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:o}", "event", "verify", "equal", equal,
       "steps", (json_int_t)found->steps, "tensors", (json_int_t)found->tensors, "bytes",

@@ -272,7 +272,8 @@ MR_API mr_status mr_run_destroy(struct mr_run *run);
 /* What made the run fail first; MR_OK where nothing did. Any thread; does not block. */
 MR_API MR_CHECK_RESULT mr_status mr_run_status(struct mr_run *run);
 
-/* The plan of the run; belongs to the run. */
+/* The plan of the run; belongs to the run. A step may put another plan in it, and the strings of a
+ * summary of the former end: summarize it again. */
 MR_API const struct mr_plan *mr_run_plan(const struct mr_run *run);
 
 /*

@@ -108,9 +108,37 @@ static void what_is_no_text_is_refused(void **state) {
   }
 }
 
+/* A text is held where jansson takes it; of others the bytes that are not ASCII are told apart. */
+static void any_bytes_are_a_text(void **state) {
+  (void)state;
+  until_failure = -1;
+  static const unsigned char edges[] = {'a',  0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc1, 0xc2,
+                                        0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff};
+  struct mr_random random;
+  unsigned held = 0;
+  mr_random_init(&random, 11);
+  for (unsigned i = 0; i < 200000; i++) {
+    char text[6] = "";
+    size_t length = 1 + (size_t)mr_random_below(&random, sizeof text - 1);
+    for (size_t k = 0; k < length; k++) {
+      text[k] = (char)edges[mr_random_below(&random, sizeof edges)];
+    }
+    json_t *taken = json_string(text);
+    json_t *given = mr_json_text(text);
+    assert_int_equal(mr_json_can_hold(text), taken != NULL);
+    assert_int_equal(json_string_length(given), length);
+    assert_true(taken == NULL || json_equal(taken, given));
+    held += taken != NULL;
+    json_decref(taken);
+    json_decref(given);
+  }
+  assert_true(held > 1000);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(no_failure_changes_a_text),
-                                     cmocka_unit_test(what_is_no_text_is_refused)};
+                                     cmocka_unit_test(what_is_no_text_is_refused),
+                                     cmocka_unit_test(any_bytes_are_a_text)};
   json_set_alloc_funcs(allocate, free);
   until_failure = -1;
   return cmocka_run_group_tests(tests, NULL, NULL);
