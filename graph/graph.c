@@ -9,6 +9,8 @@
 
 /* No tensor may be so large that sums of a few thousand of them could overflow. */
 #define LARGEST_TENSOR_BYTES (1ull << 48)
+/* Of an op: an age of the world on the fastest machine. Rates of more are in no profile. */
+#define MOST_FLOPS 1e30
 
 uint64_t mr_dtype_bytes(mr_dtype dtype) {
   switch (dtype) {
@@ -275,7 +277,8 @@ static mr_status op_check(const struct mr_graph *graph, const struct mr_op_desc 
            desc->name == NULL ? "(no name)" : desc->name);
     return MR_INVALID;
   }
-  if (desc->scratch_bytes > LARGEST_TENSOR_BYTES || !(desc->flops >= 0)) {
+  if (desc->scratch_bytes > LARGEST_TENSOR_BYTES ||
+      !(desc->flops >= 0 && desc->flops <= MOST_FLOPS)) {
     mr_log(MR_LOG_ERROR, "op %s: %llu bytes of scratch or %g operations make no sense", desc->name,
            (unsigned long long)desc->scratch_bytes, desc->flops);
     return MR_INVALID;

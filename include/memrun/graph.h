@@ -174,7 +174,8 @@ MR_API MR_CHECK_RESULT mr_status mr_graph_add_tensor(struct mr_graph *graph,
  * Adds an op at the end of the program. MR_INVALID: an unknown tensor, a tensor that is read before
  * anything wrote it (inputs, parameters and states are written before the step), an input tensor
  * among the outputs, one tensor twice among the inputs or among the outputs, no callback at all,
- * size_bytes below that of this header's description; MR_NO_MEMORY.
+ * more than 2^48 bytes of scratch, operations that are no number from 0 to 1e30, size_bytes below
+ * that of this header's description; MR_NO_MEMORY.
  */
 MR_API MR_CHECK_RESULT mr_status mr_graph_add_op(struct mr_graph *graph,
                                                  const struct mr_op_desc *desc, mr_op_id *op_out);
