@@ -16,11 +16,15 @@
 #define FORMAT_VERSION 2 /* 1 had coarser sizes of ops */
 #define VERSION_KEY    "memrun_profile"
 
-/* A finite number above 0 that no rate of a machine exceeds. */
+/* A number above 0 that a machine may show, or its inverse: with others sums of seconds would be no
+ * numbers any more. */
+#define LEAST_RATE 1e-18
+#define MOST_RATE  1e18
+
 static bool get_rate(const json_t *object, const char *key, double *value_out) {
   const json_t *value = json_object_get(object, key);
   double number = json_is_number(value) ? json_number_value(value) : 0;
-  if (!isfinite(number) || !(number > 0) || number > 1e18) {
+  if (!(number >= LEAST_RATE && number <= MOST_RATE)) {
     return false;
   }
   *value_out = number;

@@ -51,7 +51,7 @@ static mr_status start(struct mr_run *run) {
   }
   if (status == MR_OK) {
     mr_taken_tell(run);
-    atomic_store(&run->forecast_ns, (uint64_t)(run->layout->step_seconds * 1e9));
+    atomic_store(&run->forecast_seconds, run->layout->step_seconds);
   }
   return status == MR_OK ? mr_queues_start(run) : status;
 }

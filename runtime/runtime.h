@@ -350,10 +350,10 @@ struct mr_run {
   double planned_at;       /* mr_clock_seconds() after that */
   uint32_t planned_again;
   uint32_t replan_count;
-  uint64_t replan_step;         /* the present plan's first; 0: the run's first plan */
-  double replan_before_seconds; /* the former plan's forecast, by the rates of then */
-  double replan_after_seconds;  /* the present plan's, by the same */
-  _Atomic uint64_t forecast_ns; /* the present plan's step */
+  uint64_t replan_step;            /* the present plan's first; 0: the run's first plan */
+  double replan_before_seconds;    /* the former plan's forecast, by the rates of then */
+  double replan_after_seconds;     /* the present plan's, by the same */
+  _Atomic double forecast_seconds; /* the present plan's step */
   _Atomic bool stop;
   pthread_t threads[MR_RUN_THREADS];
   uint32_t thread_count;   /* of the queues, that were started since they rested */

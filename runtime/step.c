@@ -337,7 +337,7 @@ mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_repo
     mr_run_fail(run, status);
     return mr_run_status(run);
   }
-  atomic_store(&run->forecast_ns, (uint64_t)(run->layout->step_seconds * 1e9));
+  atomic_store(&run->forecast_seconds, run->layout->step_seconds);
   uint64_t start_ns = mr_clock_ns();
   struct account account = {0};
   run->step_index++;
@@ -369,7 +369,7 @@ void mr_run_observe(const struct mr_run *run, struct mr_step_report *report_out)
   struct mr_step_report report = {
       .size_bytes = sizeof report,
       .step = atomic_load(&run->observed_step),
-      .predicted_seconds = (double)atomic_load(&run->forecast_ns) * 1e-9,
+      .predicted_seconds = atomic_load(&run->forecast_seconds),
       .bound_by = "",
   };
   if (atomic_load(&run->in_step)) {

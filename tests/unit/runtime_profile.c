@@ -111,8 +111,15 @@ static void bad_texts_are_refused(void **state) {
       "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"pace_beside_copy\":1.5,\"ops\":[],\"paths\":"
       "[]}";
-  static const char *const bad[] = {"{\"memrun_profile\":1}", "{\"memrun_profile\":2}",
-                                    negative_rate, half_an_op, faster_than_alone};
+  static const char no_rate[] =
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "\"flops_per_second\":1e-300,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
+  static const char *const bad[] = {"{\"memrun_profile\":1}",
+                                    "{\"memrun_profile\":2}",
+                                    negative_rate,
+                                    half_an_op,
+                                    faster_than_alone,
+                                    no_rate};
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_UNSUPPORTED);
   }
