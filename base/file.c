@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_SUFFIX 32u
+#define MOST_SUFFIX 48u
+/* Names that are tried: killed processes leave some behind. */
+#define MOST_NAMES 1000u
 
 /* Links too: /dev/stdout is one, to what the shell has opened. */
 static bool is_special(const char *path) {
@@ -16,18 +18,31 @@ static bool is_special(const char *path) {
   return lstat(path, &found) == 0 && !S_ISREG(found.st_mode);
 }
 
+/* Opens a file beside the path that nobody else has: another thread may write to the same path, or
+ * a process of the same number, which those of two containers often have. */
+static void open_beside(struct mr_new_file *file, size_t capacity) {
+  for (uint32_t i = 0; i < MOST_NAMES && file->stream == NULL; i++) {
+    snprintf(file->temporary, capacity, "%s.%ld.%u.tmp", file->path, (long)getpid(), i);
+    file->stream = fopen(file->temporary, "wxe");
+    if (file->stream == NULL && errno != EEXIST) {
+      return;
+    }
+  }
+}
+
 bool mr_new_file_open(struct mr_new_file *file, const char *path) {
   *file = (struct mr_new_file){.path = path};
-  if (!is_special(path)) {
-    size_t capacity = strlen(path) + MOST_SUFFIX;
-    file->temporary = mr_allocate(1, capacity);
-    if (file->temporary == NULL) {
-      errno = ENOMEM;
-      return false;
-    }
-    snprintf(file->temporary, capacity, "%s.%ld.tmp", path, (long)getpid());
+  if (is_special(path)) {
+    file->stream = fopen(path, "we");
+    return file->stream != NULL;
   }
-  file->stream = fopen(file->temporary != NULL ? file->temporary : path, "we");
+  size_t capacity = strlen(path) + MOST_SUFFIX;
+  file->temporary = mr_allocate(1, capacity);
+  if (file->temporary == NULL) {
+    errno = ENOMEM;
+    return false;
+  }
+  open_beside(file, capacity);
   if (file->stream == NULL) {
     free(file->temporary);
     file->temporary = NULL;

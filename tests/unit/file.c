@@ -80,6 +80,20 @@ static void what_its_writer_gives_up_is_gone(void **state) {
   holds("first");
 }
 
+/* As two threads that end a run each, or processes of two containers in one folder. */
+static void two_writers_do_not_mix(void **state) {
+  (void)state;
+  struct mr_new_file first, second;
+  assert_true(mr_new_file_open(&first, path));
+  assert_true(fputs("the first and longer one", first.stream) >= 0);
+  assert_true(mr_new_file_open(&second, path));
+  assert_true(fputs("the second", second.stream) >= 0);
+  assert_true(mr_new_file_close(&second, true));
+  holds("the second");
+  assert_true(mr_new_file_close(&first, true));
+  holds("the first and longer one");
+}
+
 static void a_missing_folder_is_told(void **state) {
   (void)state;
   char missing[128];
@@ -119,6 +133,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_file_that_the_disk_does_not_take_leaves_the_one_before,
                                       set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_its_writer_gives_up_is_gone, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(two_writers_do_not_mix, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_missing_folder_is_told, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_link_is_written_through, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_file_stays_what_it_is, set_up, tear_down),
