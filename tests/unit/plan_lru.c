@@ -232,12 +232,53 @@ static void what_is_dead_leaves_at_the_end(void **state) {
   }
 }
 
+/* A training step of tensors of random sizes, with updates in the next step. */
+static struct mr_graph *random_deferred(struct mr_random *random) {
+  struct mr_graph *graph = plan_layers_graph(2 + (uint32_t)mr_random_below(random, 3), MR_MIB);
+  struct mr_graph *program = NULL;
+  for (uint32_t t = 0; t < graph->tensor_count; t++) {
+    graph->tensors[t].bytes = PAGE * (1 + mr_random_below(random, 64));
+  }
+  assert_int_equal(mr_graph_defer(graph, 0, &program), MR_OK);
+  assert_non_null(program);
+  mr_graph_destroy(graph);
+  return program;
+}
+
+/* What such updates need goes round the end of the step and gives up its pages in between: where
+ * colouring is short, it is to leave at the end too. Tiers below that cannot hold much make the
+ * smallest device large, which is where that is found out. */
+static void what_is_carried_leaves_on_a_line(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= ROUNDS / 20; seed++) {
+    struct mr_random random;
+    mr_random_init(&random, seed);
+    struct job job;
+    job_init(&job, random_deferred(&random));
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; t < job.graph->tensor_count; t++) {
+      bytes += job.graph->tensors[t].bytes;
+    }
+    for (uint32_t eighths = 1; eighths <= 4; eighths++) {
+      job.problem.budget_bytes[MR_TIER_NVME] = bytes * eighths / 8;
+      struct mr_program_plan *plan = make(&job, 0);
+      uint64_t smallest = plan->smallest_device_bytes;
+      mr_program_plan_destroy(plan);
+      plan = make(&job, smallest);
+      assert_true(plan->fits);
+      mr_program_plan_destroy(plan);
+    }
+    job_fini(&job);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_oldest_leaves_when_room_is_wanted),
       cmocka_unit_test(nothing_runs_ahead),
       cmocka_unit_test(random_plans_evict_in_order),
       cmocka_unit_test(what_is_dead_leaves_at_the_end),
+      cmocka_unit_test(what_is_carried_leaves_on_a_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
