@@ -429,7 +429,7 @@ static void keep_spare(const struct chooser *chooser) {
     double evicted = mr_draft_tensor_price(draft, i, gap->decision, chooser->price);
     double kept = mr_draft_tensor_price(draft, i, MR_DECISION_KEEP, chooser->price);
     if (kept <= evicted) {
-      mr_draft_keep(draft, i);
+      (void)mr_draft_keep_again(draft, i);
     }
   }
 }
@@ -479,8 +479,7 @@ mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept_out) {
   for (uint32_t i = 0; i < count; i++) {
     const struct mr_draft_gap *gap = &draft->gaps[stays[i].gap];
     if (mr_draft_has_room(draft, gap->release_op, gap->fetch_op, draft->pages[gap->tensor])) {
-      mr_draft_keep(draft, stays[i].gap);
-      (*kept_out)++;
+      *kept_out += mr_draft_keep_again(draft, stays[i].gap);
     }
   }
   free(stays);

@@ -406,6 +406,22 @@ void mr_draft_keep(struct mr_draft *draft, uint32_t index) {
   }
 }
 
+bool mr_draft_keep_again(struct mr_draft *draft, uint32_t index) {
+  struct mr_draft_gap *gap = &draft->gaps[index];
+  const struct mr_draft_gap before = *gap;
+  bool fit = mr_draft_lower_tiers_fit(draft);
+  mr_draft_keep(draft, index);
+  if (!fit || mr_draft_lower_tiers_fit(draft)) {
+    return gap->decision == MR_DECISION_KEEP;
+  }
+  decide(draft, gap, before.decision);
+  mr_draft_set_release(draft, index, before.release_op);
+  mr_draft_set_fetch(draft, index, before.fetch_op);
+  gap->evict_op = before.evict_op;
+  gap->fetch_seconds = before.fetch_seconds;
+  return false;
+}
+
 void mr_draft_reset(struct mr_draft *draft) {
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     draft->gaps[i].decision = MR_DECISION_KEEP;

@@ -258,6 +258,10 @@ bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 /* Has a derived tensor stay where it is dead. */
 void mr_draft_revive(struct mr_draft *draft, uint32_t index);
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
+/* The same where it is not the undoing of a decision. A tensor that stays round the end of the step
+ * may need two places on the host at the op that writes it, where it had one all the time: false
+ * (and nothing changed) where the host has no room for that, or the gap is fixed. */
+bool mr_draft_keep_again(struct mr_draft *draft, uint32_t index);
 
 /* Whether so many ops use the tensor that what depends on a decision is looked at alone. */
 bool mr_draft_has_many_gaps(const struct mr_draft *draft, mr_tensor_id tensor);

@@ -413,7 +413,7 @@ static void close_empty_holes(struct mr_draft *draft) {
     bool moves = gap->decision != MR_DECISION_KEEP && !gap->fixed && !gap->resting;
     if (moves && gap->release_op == gap->fetch_op && !(gap->wrap && draft->line_only) &&
         !is_relied_on(draft, gap)) {
-      mr_draft_keep(draft, i);
+      (void)mr_draft_keep_again(draft, i);
     }
   }
 }
