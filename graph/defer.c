@@ -179,6 +179,15 @@ static void carry_inputs(struct mr_graph *program, const struct mr_op *op) {
   }
 }
 
+static void mark_used(struct mr_graph *program, const struct mr_op *op) {
+  for (uint32_t i = 0; i < op->input_count; i++) {
+    program->tensors[op->inputs[i]].used_late = true;
+  }
+  for (uint32_t i = 0; i < op->output_count; i++) {
+    program->tensors[op->outputs[i]].used_late = true;
+  }
+}
+
 static mr_status write_program(const struct deferral *d, struct mr_graph **program_out) {
   const struct mr_graph *graph = d->graph;
   struct mr_graph *program = NULL;
@@ -198,6 +207,9 @@ static mr_status write_program(const struct deferral *d, struct mr_graph **progr
     if (status == MR_OK) {
       program->ops[i].deferred = d->places[d->order[i]] != MR_NO_OP;
       make_anew(program, i, touched);
+      if (program->ops[i].deferred) {
+        mark_used(program, op);
+      }
     }
   }
   free(same);

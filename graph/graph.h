@@ -40,6 +40,7 @@ struct mr_tensor {
   uint64_t shape[MR_MAX_RANK];
   uint64_t bytes;
   bool carried;   /* written in one step, read for the last time in the next: see mr_graph_defer */
+  bool used_late; /* by deferred ops */
   bool made_anew; /* derived, and a deferred op makes it before any other touches it */
   bool written; /* by the client before the step, or by an op so far: building alone looks at it */
 };
@@ -117,7 +118,7 @@ MR_CHECK_RESULT mr_status mr_graph_append_op(struct mr_graph *graph, const struc
  * Tensors and their ids are the graph's. Deferred ops are marked, and so are the tensors that they
  * find written by the step before without being persistent: *carried* tensors. A carried tensor's
  * life begins at the first op that writes it without reading it, goes round the end of the step,
- * and ends with the last deferred op that touches it.
+ * and ends with the last deferred op that touches it. All that deferred ops use is marked too.
  *
  * The last `staying` ops with the flag stay in any case: ops of a queue beside the device, which
  * runs on into the next step whatever the device does, and would start later were they deferred.

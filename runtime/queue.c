@@ -288,16 +288,18 @@ static bool start_work(struct mr_queue *queue, uint32_t index, uint64_t step) {
   return true;
 }
 
-/* A flush moves what its ops use and what must be in its home afterwards: nothing else has a value
- * between steps. Streams and rings keep their books by what they do, so they move all the same. */
+/* A flush moves what its ops use, and be it between two of them alone, and what must be in its home
+ * afterwards: nothing else has a value between steps. Streams and rings keep their books by what
+ * they do, so they move all the same. */
 static bool passes_over(const struct mr_queue *queue, const struct mr_instruction *instruction) {
   const struct mr_program_plan *layout = queue->run->layout;
   if (instruction->instance == MR_NO_INSTANCE) {
     return false;
   }
-  mr_tensor_id tensor = layout->instances[instruction->instance].tensor;
+  mr_tensor_id id = layout->instances[instruction->instance].tensor;
+  const struct mr_tensor *tensor = &layout->program->tensors[id];
   return atomic_load(&queue->run->round) == MR_ROUND_FLUSH && queue->stream == NULL &&
-         queue->ring == NULL && !mr_tensor_goes_round(&layout->program->tensors[tensor]);
+         queue->ring == NULL && !mr_tensor_goes_round(tensor) && !tensor->used_late;
 }
 
 /* Moves nothing, and counts as done. */

@@ -44,7 +44,7 @@
  * what they write, or writes what they read (the client, an evaluation step, another plan,
  * mr_run_sync), a *flush* does: a round of the queues that runs these ops alone. A training step
  * with nothing pending leaves them out. Each round makes the plan's moves, save that a flush passes
- * over those of tensors that hold nothing between steps.
+ * over those of tensors that hold nothing between steps and that its ops do not use.
  *
  * Figures, two-core virtual machine, kernel 6.18: planning gpt2-xl (2,243 ops) takes 0.5 s, and 1.0
  * beside others; filling the tiers 140 ms per GiB (two threads are no faster), several times that

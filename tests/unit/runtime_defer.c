@@ -254,6 +254,123 @@ static void a_write_that_fails_in_a_flush_is_told(void **state) {
   mr_log_configure(NULL, NULL, MR_LOG_ERROR);
 }
 
+/* ---- What one update leaves to another ---- */
+
+#define LARGE (256u << 10)
+#define SMALL 64u
+
+enum { W, X, H, G, M1, M2, K, Y, TENSORS };
+
+/* Mixes all inputs into all outputs, byte by byte; the attributes are the operands' sizes. */
+static mr_status mix(const struct mr_op_call *call) {
+  const uint32_t *bytes = call->attributes; /* inputs, outputs: counts, then sizes */
+  for (uint32_t o = 0; o < bytes[1]; o++) {
+    uint8_t *output = call->outputs[o];
+    for (uint32_t at = 0; at < bytes[2 + bytes[0] + o]; at++) {
+      uint32_t sum = o + 1;
+      for (uint32_t i = 0; i < bytes[0]; i++) {
+        sum = 31 * sum + ((const uint8_t *)call->inputs[i])[at % bytes[2 + i]];
+      }
+      output[at] = (uint8_t)(sum ^ sum >> 8);
+    }
+  }
+  return MR_OK;
+}
+
+static void add_mix(struct mr_graph *graph, const mr_tensor_id *operands, uint32_t inputs,
+                    uint32_t outputs, uint32_t flags) {
+  uint32_t bytes[8] = {inputs, outputs};
+  mr_op_id id = 0;
+  for (uint32_t i = 0; i < inputs + outputs; i++) {
+    bytes[2 + i] = (uint32_t)mr_graph_tensor_bytes(graph, operands[i]);
+  }
+  const struct mr_op_desc desc = {.size_bytes = sizeof desc,
+                                  .name = "mix",
+                                  .kind = "mix",
+                                  .run = {mix},
+                                  .attributes = bytes,
+                                  .attributes_bytes = sizeof bytes,
+                                  .inputs = operands,
+                                  .input_count = inputs,
+                                  .outputs = operands + inputs,
+                                  .output_count = outputs,
+                                  .flags = flags,
+                                  .block = MR_NO_BLOCK};
+  assert_int_equal(mr_graph_add_op(graph, &desc, &id), MR_OK);
+}
+
+/* Three updates: the first leaves H to the third, and the second wants the room of it. */
+static struct mr_graph *chained_updates(void) {
+  static const char *const names[TENSORS] = {"w", "x", "h", "g", "m1", "m2", "k", "y"};
+  static const mr_role roles[TENSORS] = {MR_PARAMETER, MR_ACTIVATION, MR_ACTIVATION, MR_GRADIENT,
+                                         MR_STATE,     MR_STATE,      MR_ACTIVATION, MR_STATE};
+  const uint32_t late = MR_OP_TRAIN_ONLY | MR_OP_DEFERRABLE;
+  struct mr_graph *graph = NULL;
+  assert_int_equal(mr_graph_create(&graph), MR_OK);
+  for (mr_tensor_id t = 0; t < TENSORS; t++) {
+    mr_tensor_id id = 0;
+    bool small = t == X || t == K || t == Y;
+    const struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
+                                        .name = names[t],
+                                        .role = roles[t],
+                                        .dtype = MR_U8,
+                                        .rank = 1,
+                                        .shape = {small ? SMALL : LARGE}};
+    assert_int_equal(mr_graph_add_tensor(graph, &desc, &id), MR_OK);
+  }
+  add_mix(graph, (const mr_tensor_id[]){W, X, H, K}, 1, 3, 0);
+  add_mix(graph, (const mr_tensor_id[]){M1, M2, Y}, 2, 1, 0);
+  add_mix(graph, (const mr_tensor_id[]){X, G}, 1, 1, MR_OP_TRAIN_ONLY);
+  add_mix(graph, (const mr_tensor_id[]){G, H}, 1, 1, late);
+  add_mix(graph, (const mr_tensor_id[]){G, M1, M2, M1, M2, K}, 3, 3, late);
+  add_mix(graph, (const mr_tensor_id[]){H, K, W, W}, 3, 1, late);
+  return graph;
+}
+
+/* The last bytes of the parameter, which is looked at after each step. */
+static void run_chained(const struct mr_graph *graph, const struct mr_options *options,
+                        uint8_t *w_out) {
+  struct mr_run *run = NULL;
+  assert_int_equal(mr_run_create(graph, options, &run), MR_OK);
+  for (uint32_t i = 0; i < LARGE; i++) {
+    w_out[i] = (uint8_t)(i * 7 + i / 256);
+  }
+  assert_int_equal(mr_run_write(run, W, 0, w_out, LARGE), MR_OK);
+  for (uint32_t step = 0; step < 4; step++) {
+    assert_int_equal(mr_run_step(run, MR_STEP_TRAIN, NULL), MR_OK);
+    assert_int_equal(mr_run_read(run, W, 0, w_out, LARGE), MR_OK);
+  }
+  assert_int_equal(mr_run_destroy(run), MR_OK);
+}
+
+/* What lies on the host between two updates is there for the second one in a flush, too. */
+static void updates_hand_on_in_a_flush(void **state) {
+  (void)state;
+  static uint8_t wanted[LARGE];
+  static uint8_t found[LARGE];
+  struct mr_graph *graph = chained_updates();
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  struct mr_plan_summary summary;
+  world_options(&options, 64 * MR_MIB, 0, MR_OFFLOAD_NONE);
+  options.defer = MR_DEFER_NEVER;
+  run_chained(graph, &options, wanted);
+  world_options(&options, 4096, 64 * MR_MIB, MR_OFFLOAD_HOST);
+  options.defer = MR_DEFER_ALWAYS;
+  options.replan = MR_REPLAN_NEVER;
+  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+  mr_plan_summarize(plan, &summary);
+  mr_plan_destroy(plan);
+  options.device_bytes = summary.smallest_device_bytes;
+  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
+  mr_plan_summarize(plan, &summary);
+  assert_true(summary.fits && summary.deferred_op_count == 3);
+  mr_plan_destroy(plan);
+  run_chained(graph, &options, found);
+  assert_memory_equal(found, wanted, LARGE);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(updates_wait_for_the_next_step, set_up, tear_down),
@@ -263,6 +380,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(kept_plans_defer_too, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_update_that_fails_is_told, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_write_that_fails_in_a_flush_is_told, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(updates_hand_on_in_a_flush, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
