@@ -9,41 +9,23 @@
 
 #include "base/base.h"
 
-/* The bytes that follow the first one of a letter, whose second is within bounds. UINT32_MAX: no
- * letter begins so. */
-static uint32_t bytes_after(const unsigned char *letter) {
-  unsigned char first = letter[0], second = letter[1];
-  unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (first < 0x80) {
-    return 0;
-  }
-  if (first < 0xc2 || first > 0xf4 || second < least || second > most) {
-    return UINT32_MAX;
-  }
-  return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-}
-
 bool mr_json_can_hold(const char *text) {
-  for (const unsigned char *letter = (const unsigned char *)text; *letter != '\0'; letter++) {
-    for (uint32_t after = bytes_after(letter); after > 0; after--) {
-      if (after == UINT32_MAX || (*++letter & 0xc0) != 0x80) {
-        return false;
-      }
-    }
-  }
-  return true;
+  json_t *string = json_string(text);
+  bool held = string != NULL;
+  json_decref(string);
+  return held;
 }
 
 json_t *mr_json_text(const char *text) {
-  if (mr_json_can_hold(text)) {
-    return json_string(text);
+  json_t *string = json_string(text);
+  if (string != NULL) {
+    return string;
   }
   char *plain = mr_string_copy(text);
   for (char *letter = plain; letter != NULL && *letter != '\0'; letter++) {
     *letter = (char)((unsigned char)*letter < 0x80 ? *letter : '?');
   }
-  json_t *string = plain == NULL ? NULL : json_string(plain);
+  string = plain == NULL ? NULL : json_string(plain);
   free(plain);
   return string;
 }

@@ -16,7 +16,7 @@
 /* Digits that bring every double back to the same bits. */
 #define MR_JSON_DIGITS JSON_REAL_PRECISION(17)
 
-/* Whether JSON can hold the text, which must be UTF-8. */
+/* Whether JSON can hold the text: it is UTF-8, and memory did not run out. */
 bool mr_json_can_hold(const char *text);
 
 /* A string; of a text that JSON cannot hold, with a question mark for every byte that is not ASCII.
