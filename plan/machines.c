@@ -186,6 +186,13 @@ static mr_status climb_down(struct machines *m) {
   return MR_OK;
 }
 
+/* Nothing beats a plan that moves nothing, unless a host that is apart could spare the device some
+ * of its ops. */
+static bool is_unbeatable(const struct machines *m) {
+  bool spares = m->problem->host_apart && mr_host_may_run(m->problem);
+  return mr_program_plan_moves_nothing(m->best) && !spares;
+}
+
 /* With the tiers that are drawn for: the usual machine's plan, which keeps everything or is for the
  * highest rung, then down the ladder. Where it does not fit it says what would. */
 static mr_status make_with(struct machines *m) {
@@ -201,7 +208,7 @@ static mr_status make_with(struct machines *m) {
   } else {
     judge(m, &plan);
   }
-  return mr_program_plan_moves_nothing(m->best) ? MR_OK : climb_down(m);
+  return is_unbeatable(m) ? MR_OK : climb_down(m);
 }
 
 /* With all tiers, without NVMe and without the host. */
@@ -211,8 +218,7 @@ static mr_status make(struct machines *m) {
   bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
   uint32_t count = both ? MR_COUNT_OF(without) : 1;
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < count && status == MR_OK && !mr_program_plan_moves_nothing(m->best);
-       i++) {
+  for (uint32_t i = 0; i < count && status == MR_OK && !is_unbeatable(m); i++) {
     memcpy(m->drawn.budget_bytes, budget, sizeof m->drawn.budget_bytes);
     if (without[i] != MR_TIER_COUNT) {
       m->drawn.budget_bytes[without[i]] = 0;

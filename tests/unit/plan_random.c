@@ -235,6 +235,18 @@ static void check_between(struct draw *draw, uint64_t smallest, uint64_t footpri
   }
 }
 
+static void check_seed(uint64_t seed, struct tally *tally) {
+  struct draw draw;
+  draw_init(&draw, seed);
+  uint64_t footprint = check_unlimited(&draw);
+  uint64_t smallest = check_smallest(&draw);
+  check_between(&draw, smallest, footprint, tally);
+  draw_fini(&draw);
+}
+
+/* With all on the device there, a host that is apart could spare it some ops. */
+#define SPARED_SEED 2113u
+
 static void random_plans_hold(void **state) {
   (void)state;
   uint64_t first = environment_u64("MEMRUN_TEST_SEED", 1);
@@ -243,13 +255,9 @@ static void random_plans_hold(void **state) {
   print_message("seeds %llu to %llu\n", (unsigned long long)first,
                 (unsigned long long)(first + rounds - 1));
   for (uint64_t seed = first; seed < first + rounds; seed++) {
-    struct draw draw;
-    draw_init(&draw, seed);
-    uint64_t footprint = check_unlimited(&draw);
-    uint64_t smallest = check_smallest(&draw);
-    check_between(&draw, smallest, footprint, &tally);
-    draw_fini(&draw);
+    check_seed(seed, &tally);
   }
+  check_seed(SPARED_SEED, &tally);
   print_message(
       "%u plans, %u with moves, %u with ops on the host; %u slower than with less memory, "
       "%u beside a host that is apart, at worst %.3f times\n",
