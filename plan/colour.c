@@ -573,16 +573,17 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
                         .pages = pages,
                         .op_count = op_count};
   uint64_t limit = page_limit / parts;
-  uint64_t best = UINT64_MAX;
   uint64_t peak = 0;
   mr_status status = measure_peak(items, item_count, op_count, &peak);
-  peak = mr_div_up(peak, parts);
-  if (status == MR_OK) {
-    status = try_cuts(&c, item_count, mr_max_u64(peak, limit), &best);
-  }
+  uint64_t enough = mr_min_u64(mr_max_u64(mr_div_up(peak, parts), limit), UINT32_MAX);
+  uint64_t best = enough + 1; /* of neighbours: how many more they need nobody asks */
   if (status == MR_OK && c.neighbours) {
+    status = try_cuts(&c, item_count, enough, &best);
+  }
+  if (status == MR_OK && best > enough) {
     c.neighbours = false;
-    status = try_cuts(&c, item_count, mr_max_u64(peak, limit), &best);
+    best = UINT64_MAX;
+    status = try_cuts(&c, item_count, enough, &best);
   }
   for (uint32_t i = 0; i < item_count && status == MR_OK && c.halves && best <= limit; i++) {
     list_halves(&items[i], &pages[items[i].first_page]);
