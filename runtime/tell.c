@@ -197,13 +197,14 @@ static json_t *bytes_by_tier(const uint64_t *bytes) {
                    (json_int_t)bytes[1], tier_names[2], (json_int_t)bytes[2]);
 }
 
+/* The largest first; of equals the one that was added first. */
 static int compare_tensors(const void *a, const void *b) {
   const struct mr_tensor *const *first = a;
   const struct mr_tensor *const *second = b;
   if ((*first)->bytes != (*second)->bytes) {
     return (*first)->bytes > (*second)->bytes ? -1 : 1;
   }
-  return strcmp((*first)->name, (*second)->name);
+  return *first < *second ? -1 : 1;
 }
 
 static json_t *largest_tensors(const struct mr_graph *graph) {

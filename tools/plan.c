@@ -2,7 +2,6 @@
 /* memrun plan: the verdict on a job, without running it. */
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "base/json.h"
@@ -10,38 +9,6 @@
 #include "tools/options.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_problem.h"
-
-#define LARGEST_COUNT 8u
-
-static const char *const role_names[] = {
-    [MR_INPUT] = "input",    [MR_PARAMETER] = "parameter",   [MR_GRADIENT] = "gradient",
-    [MR_STATE] = "state",    [MR_ACTIVATION] = "activation", [MR_SCRATCH] = "scratch",
-    [MR_DERIVED] = "derived"};
-
-struct largest {
-  mr_tensor_id tensors[LARGEST_COUNT];
-  uint32_t count;
-};
-
-/* The largest tensors, largest first; of equals the one that was added first. */
-static void find_largest(const struct mr_graph *graph, struct largest *largest) {
-  largest->count = 0;
-  uint32_t tensor_count = mr_graph_tensor_count(graph);
-  for (mr_tensor_id tensor = 0; tensor < tensor_count; tensor++) {
-    uint64_t bytes = mr_graph_tensor_bytes(graph, tensor);
-    uint32_t place = largest->count;
-    while (place > 0 && bytes > mr_graph_tensor_bytes(graph, largest->tensors[place - 1])) {
-      place--;
-    }
-    if (place == LARGEST_COUNT) {
-      continue;
-    }
-    largest->count += largest->count < LARGEST_COUNT;
-    memmove(largest->tensors + place + 1, largest->tensors + place,
-            (largest->count - 1 - place) * sizeof largest->tensors[0]);
-    largest->tensors[place] = tensor;
-  }
-}
 
 static void print_tiers(struct output *output, const struct mr_plan_summary *summary) {
   output_text(output, "\n%-10s %12s %12s\n", "tier", "need", "budget");
@@ -91,17 +58,22 @@ static void print_queues(struct output *output, const struct mr_plan_summary *su
   }
 }
 
-static void print_largest(struct output *output, const struct mr_graph *graph) {
-  struct largest largest;
-  find_largest(graph, &largest);
-  output_text(output, "\n%-48s %-12s %12s\n", "largest tensors", "role", "size");
-  for (uint32_t i = 0; i < largest.count; i++) {
-    struct mr_size_text bytes;
-    mr_tensor_id tensor = largest.tensors[i];
-    output_text(output, "%-48s %-12s %12s\n", mr_graph_tensor_name(graph, tensor),
-                role_names[mr_graph_tensor_role(graph, tensor)],
-                mr_size_format(mr_graph_tensor_bytes(graph, tensor), &bytes));
+static mr_status print_largest(struct output *output, const struct mr_plan *plan) {
+  json_t *details = job_plan_details(plan);
+  if (details == NULL) {
+    return MR_NO_MEMORY;
   }
+  output_text(output, "\n%-48s %-12s %12s\n", "largest tensors", "role", "size");
+  size_t index = 0;
+  const json_t *tensor = NULL;
+  json_array_foreach(json_object_get(details, "largest_tensors"), index, tensor) {
+    struct mr_size_text size;
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(tensor, "bytes"));
+    output_text(output, "%-48s %-12s %12s\n", json_string_value(json_object_get(tensor, "name")),
+                json_string_value(json_object_get(tensor, "role")), mr_size_format(bytes, &size));
+  }
+  json_decref(details);
+  return MR_OK;
 }
 
 static json_t *machine_json(const struct mr_plan_summary *summary) {
@@ -157,9 +129,8 @@ static void print_verdict(struct output *output, const struct trainer_info *info
   }
 }
 
-static mr_status show(const struct cli *cli, struct output *output, const struct trainer *trainer,
+static mr_status show(const struct cli *cli, struct output *output, const struct trainer_info *info,
                       const struct mr_plan *plan) {
-  const struct trainer_info *info = trainer_get_info(trainer);
   struct mr_plan_summary summary = {.size_bytes = sizeof summary};
   mr_plan_summarize(plan, &summary);
   mr_status status = MR_OK;
@@ -178,9 +149,9 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
       if (summary.fits) {
         print_queues(output, &summary);
       }
-      print_largest(output, trainer_get_graph(trainer));
+      status = print_largest(output, plan);
     }
-    status = output_failed(output);
+    status = status == MR_OK ? output_failed(output) : status;
   }
   json_decref(explanation);
   if (status == MR_OK && !summary.fits) {
@@ -215,7 +186,7 @@ mr_status command_plan(struct cli *cli, struct output *output) {
   struct mr_plan *plan = NULL;
   status = mr_plan_create(trainer_get_graph(trainer), &cli->train.run, &plan);
   if (status == MR_OK) {
-    status = show(cli, output, trainer, plan);
+    status = show(cli, output, trainer_get_info(trainer), plan);
   }
   if (status == MR_OK && cli->out_path != NULL) {
     status = mr_plan_save(plan, cli->out_path);
