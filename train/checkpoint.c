@@ -212,6 +212,7 @@ static mr_status write_files(struct trainer *trainer, const char *temporary) {
   state->identity = state_identity_of(trainer);
   state->settings = state_settings_of(trainer);
   state->dtype = trainer->options.dtype;
+  snprintf(state->gemm, sizeof state->gemm, "%s", trainer->info.gemm);
   mr_status status = write_bundles(trainer, temporary, state);
   if (status == MR_OK) {
     status = write_config(trainer, temporary, &state->files[STATE_CONFIG]);

@@ -221,6 +221,7 @@ mr_status checkpoint_find(const struct trainer *trainer, const char *directory,
   struct state_settings settings = state_settings_of(trainer);
   state_compare_settings(found.path, &found.state->settings, &settings);
   state_compare_dtype(found.path, found.state->dtype, trainer->options.dtype);
+  state_compare_gemm(found.path, found.state->gemm, trainer->info.gemm);
   *checkpoint_out = found;
   return MR_OK;
 }

@@ -95,6 +95,17 @@ static bool get_dtype(const json_t *root, mr_dtype *dtype_out) {
   return text != NULL && strcmp(text, dtype_name(*dtype_out)) == 0;
 }
 
+/* Files from before it was written say nothing. */
+static bool get_gemm(const json_t *root, char gemm_out[STATE_NAME_BYTES]) {
+  const json_t *value = json_object_get(root, "gemm");
+  const char *text = value == NULL ? "" : json_string_value(value);
+  if (text == NULL) {
+    return false;
+  }
+  snprintf(gemm_out, STATE_NAME_BYTES, "%s", text);
+  return true;
+}
+
 static bool format_files(const struct checkpoint_state *state, json_t *root) {
   json_t *files = json_object();
   bool made = files != NULL;
@@ -120,7 +131,8 @@ static bool format_tensors(const struct checkpoint_state *state, json_t *root,
 static bool format_root(const struct checkpoint_state *state, json_t *root) {
   bool made = set_integer(root, "format", STATE_FORMAT) && set_integer(root, "step", state->step) &&
               set_integer(root, "window", state->window) &&
-              json_object_set_new(root, "dtype", json_string(dtype_name(state->dtype))) == 0;
+              json_object_set_new(root, "dtype", json_string(dtype_name(state->dtype))) == 0 &&
+              json_object_set_new(root, "gemm", json_string(state->gemm)) == 0;
 #define STATE_SET(name, field) made = made && set_integer(root, name, state->identity.field);
   STATE_IDENTITY(STATE_SET)
 #undef STATE_SET
@@ -195,7 +207,8 @@ static mr_status parse_root(const json_t *root, struct checkpoint_state *state) 
   uint64_t format = 0;
   bool good = get_integer(root, "format", &format) && format == STATE_FORMAT &&
               get_integer(root, "step", &state->step) &&
-              get_integer(root, "window", &state->window) && get_dtype(root, &state->dtype);
+              get_integer(root, "window", &state->window) && get_dtype(root, &state->dtype) &&
+              get_gemm(root, state->gemm);
 #define STATE_GET(name, field) good = good && get_integer(root, name, &state->identity.field);
   STATE_IDENTITY(STATE_GET)
 #undef STATE_GET
@@ -283,5 +296,14 @@ void state_compare_dtype(const char *path, mr_dtype found, mr_dtype wanted) {
   if (found != wanted) {
     mr_log(MR_LOG_WARN, "%s was written with dtype %s, this run has %s", path, dtype_name(found),
            dtype_name(wanted));
+  }
+}
+
+void state_compare_gemm(const char *path, const char *found, const char *wanted) {
+  if (found[0] != '\0' && strncmp(found, wanted, STATE_NAME_BYTES - 1) != 0) {
+    mr_log(MR_LOG_WARN,
+           "%s was written with matrix products by %s, this run has them by %s: sums may differ in "
+           "their last bits from those of one unbroken run",
+           path, found, wanted);
   }
 }

@@ -49,6 +49,8 @@ struct state_settings {
 #undef STATE_FIELD
 };
 
+#define STATE_NAME_BYTES 64u
+
 enum state_file { STATE_MODEL = 0, STATE_OPTIMIZER = 1, STATE_CONFIG = 2, STATE_FILES = 3 };
 
 struct checkpoint_state {
@@ -57,6 +59,7 @@ struct checkpoint_state {
   struct state_identity identity;
   struct state_settings settings;
   mr_dtype dtype; /* of the layers; a change is told, as the files hold fp32 in any case */
+  char gemm[STATE_NAME_BYTES]; /* what made matrix products; "": not known; a change is told */
   struct file_sum files[STATE_FILES];
   uint32_t *tensor_crcs[BUNDLE_KINDS];
   uint32_t tensor_counts[BUNDLE_KINDS];
@@ -83,5 +86,6 @@ MR_CHECK_RESULT mr_status state_match(const char *path, const struct state_ident
 void state_compare_settings(const char *path, const struct state_settings *found,
                             const struct state_settings *wanted);
 void state_compare_dtype(const char *path, mr_dtype found, mr_dtype wanted);
+void state_compare_gemm(const char *path, const char *found, const char *wanted);
 
 #endif

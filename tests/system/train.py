@@ -147,6 +147,15 @@ class Kept(harness.Case):
         self.assertEqual(losses, parts[0] + parts[1])
         self.assertEqual((path / "whole/model.safetensors").read_bytes(),
                          (path / "rest/model.safetensors").read_bytes())
+        self.assertNotIn("was written with", rest.err)
+
+    def test_resume_with_other_matrix_products_is_told(self):
+        path = harness.folder("products")
+        self.assert_status(harness.run(*job("--steps", "2", "--ckpt", path, "--reference")), 0)
+        rest = harness.run(*job("--resume", path))
+        self.assert_status(rest, 0)
+        self.assertEqual(len(rest.errors()), 1, str(rest))
+        self.assertIn("was written with matrix products by reference, this run has", rest.err)
 
     def test_corrupt_checkpoint_is_named_and_the_one_before_loads(self):
         path = harness.folder("corrupt")
@@ -229,7 +238,8 @@ class Bf16(harness.Case):
     def test_resume_in_the_other_type_is_told(self):
         path = harness.folder("types")
         self.assert_status(harness.run(*job(*self.bf16, "--steps", "2", "--ckpt", path)), 0)
-        rest = harness.run(*job("--resume", path))
+        same = [each for each in self.bf16 if each == "--reference"]
+        rest = harness.run(*job("--resume", path, *same))
         self.assert_status(rest, 0)
         self.assertEqual(len(rest.errors()), 1, str(rest))
         self.assertIn("was written with dtype bf16, this run has f32", rest.err)

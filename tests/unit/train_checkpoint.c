@@ -221,6 +221,7 @@ static void states_tell_the_type(void **state) {
   assert_true(reads_dtype(MR_BF16, "bf16", "bf16", &dtype) && dtype == MR_BF16);
   /* Without the field, as files were written before there was a choice. */
   assert_true(reads_dtype(MR_BF16, "\"dtype\"", "\"other\"", &dtype) && dtype == MR_F32);
+  assert_true(reads_dtype(MR_F32, "\"gemm\"", "\"note\"", &dtype));
   assert_false(reads_dtype(MR_BF16, "bf16", "fp16", &dtype));
 }
 
