@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/base.h"
 
@@ -316,7 +317,8 @@ mr_status mr_machine_parse(const char *path, const char *text, size_t bytes,
 /* ---- Files ---- */
 
 bool mr_machine_is_described(const char *path) {
-  FILE *file = fopen(path, "re");
+  struct stat about;
+  FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "re") : NULL;
   if (file == NULL) {
     return false;
   }

@@ -51,7 +51,7 @@ MR_CHECK_RESULT mr_status mr_machine_parse(const char *path, const char *text, s
 
 /*
  * Whether the file is such a description and no measured profile, which begins with a brace. A file
- * that is missing, empty or cannot be read is none.
+ * that is missing, empty, not a regular one or cannot be read is none.
  */
 bool mr_machine_is_described(const char *path);
 

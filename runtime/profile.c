@@ -184,12 +184,27 @@ static mr_status check_named(const char *path, mr_status status) {
   return status == MR_NO_MEMORY ? status : MR_OK;
 }
 
+mr_status mr_profile_check_file(const char *path) {
+  struct stat about;
+  if (stat(path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) {
+    return MR_OK;
+  }
+  mr_log(MR_LOG_ERROR,
+         "profile %s: a pipe or a device; it is read more than once, and written: name a file",
+         path);
+  return MR_INVALID;
+}
+
 mr_status mr_profile_check(const char *path) {
+  mr_status status = mr_profile_check_file(path);
+  if (status != MR_OK) {
+    return status;
+  }
   struct mr_profile *profile = mr_allocate(1, sizeof *profile);
   if (profile == NULL) {
     return MR_NO_MEMORY;
   }
-  mr_status status = check_named(path, mr_profile_load(path, "", profile));
+  status = check_named(path, mr_profile_load(path, "", profile));
   free(profile);
   return status;
 }

@@ -85,6 +85,8 @@ MR_CHECK_RESULT mr_status mr_profile_print(const struct mr_profile *profile, cha
  * none, or it cannot be read, as errno says; nothing is logged of these two. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_load(const char *path, const char *machine,
                                           struct mr_profile *profile_out);
+/* MR_INVALID with one line where the path is of a pipe or a device. */
+MR_CHECK_RESULT mr_status mr_profile_check_file(const char *path);
 /* Whether a file that somebody names may be a profile: MR_OK where it is not there, too.
  * MR_INVALID: it is none; MR_IO: it cannot be read; both are logged. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_profile_check(const char *path);

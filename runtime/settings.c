@@ -117,7 +117,8 @@ static mr_status take_profile_path(struct mr_settings *settings, const struct mr
   settings->profile_named = options->profile_path != NULL;
   if (settings->profile_named) {
     settings->profile_path = mr_string_copy(options->profile_path);
-    return settings->profile_path == NULL ? MR_NO_MEMORY : MR_OK;
+    return settings->profile_path == NULL ? MR_NO_MEMORY
+                                          : mr_profile_check_file(settings->profile_path);
   }
   const char *cache = getenv("XDG_CACHE_HOME");
   const char *home = getenv("HOME");

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """plan, info, bench, and the two commands that the README opens with."""
 
+import os
 import pathlib
 import re
 
@@ -380,6 +381,14 @@ host_to_device = 1 GB/s
             job = TINY if command == "train" else []
             self.assert_fails(harness.run(command, *job, "--profile", path), harness.USAGE, "shed")
         self.assertEqual(path.read_text(), self.MACHINE)
+
+    def test_no_pipe_is_taken(self):
+        """It is read again, which would wait for ever or find nothing."""
+        path = harness.folder("pipe") / "shed.profile"
+        os.mkfifo(path)
+        for command in (["plan"], ["train"], ["bench", "pressure"]):
+            self.assert_fails(harness.run(*command, *TINY, "--profile", path), harness.USAGE, path,
+                              "a pipe or a device")
 
 
 class Info(harness.Case):
