@@ -230,11 +230,11 @@ static mr_status move_failed(const char *what, uint64_t bytes) {
   return MR_NO_MEMORY;
 }
 
-/* The place that pages left becomes inaccessible; at once where the kernel kept it mapped. */
-static mr_status cover(char *from, uint64_t bytes, int flag) {
+/* A place that has no pages becomes inaccessible; at once where the kernel kept it mapped. */
+static mr_status cover(char *place, uint64_t bytes, int flag) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flag;
-  if (mmap(from, bytes, PROT_NONE, flags, -1, 0) != from) {
-    return move_failed("covering the old place", bytes);
+  if (mmap(place, bytes, PROT_NONE, flags, -1, 0) != place) {
+    return move_failed("covering a place", bytes);
   }
   return MR_OK;
 }
@@ -253,7 +253,9 @@ static bool remap(char *from, char *to, uint64_t bytes, int *cover_flag) {
 }
 
 /* Moves pages that lie side by side. Those that came home one by one are one mapping there where
- * the kernel joined theirs; where it did not, kernels before 6.17 refuse to move them in one call.
+ * the kernel joined theirs; where it did not, kernels before 6.17 refuse to move them in one call,
+ * and have unmapped where they were to go by then. That is covered again before pages go there one
+ * by one: what another thread mapped in the hole must end the run, rather than be destroyed.
  */
 static mr_status move(char *from, char *to, uint64_t bytes, uint64_t page_bytes) {
   int flag = 0;
@@ -263,7 +265,7 @@ static mr_status move(char *from, char *to, uint64_t bytes, uint64_t page_bytes)
   if (errno != EFAULT || bytes == page_bytes) {
     return move_failed("moving pages", bytes);
   }
-  mr_status status = MR_OK;
+  mr_status status = cover(to, bytes, MAP_FIXED_NOREPLACE);
   for (uint64_t at = 0; at < bytes && status == MR_OK; at += page_bytes) {
     bool moved = remap(from + at, to + at, page_bytes, &flag);
     status = moved ? cover(from + at, page_bytes, flag) : move_failed("moving a page", page_bytes);

@@ -26,8 +26,18 @@
 #define SANITIZED 0
 #endif
 
-/* As kernels before 6.17 it refuses to move what is more than a mapping; the tests say when. */
+/* As kernels before 6.17 it refuses to move what is more than a mapping, when it has unmapped where
+ * that was to go; the tests say when, and whether another thread maps a page there at once. */
 static size_t most_remapped_bytes = SIZE_MAX;
+static bool hole_is_taken;
+static char *taken;
+
+static void take_page(char *address) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  taken = mmap(address, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
+  assert_ptr_equal(taken, address);
+  taken[0] = 42;
+}
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's are reserved */
 void *mremap(void *from, size_t bytes, size_t new_bytes, int flags, ...) {
@@ -36,6 +46,10 @@ void *mremap(void *from, size_t bytes, size_t new_bytes, int flags, ...) {
   void *to = va_arg(arguments, void *);
   va_end(arguments);
   if (bytes > most_remapped_bytes) {
+    assert_int_equal(munmap(to, bytes), 0);
+    if (hole_is_taken) {
+      take_page((char *)to + 4096);
+    }
     errno = EFAULT;
     return MAP_FAILED;
   }
@@ -211,6 +225,37 @@ static void a_stale_access_faults(void **state) {
   mr_device_cpu.destroy(device);
 }
 
+static void ignore_line(void *context, mr_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  (void)line;
+}
+
+/* What another thread maps where pages are to go, while the kernel refuses to move them in one
+ * call, stays there. */
+static void a_hole_that_is_taken_is_left(void **state) {
+  (void)state;
+  static const uint32_t shuffled[] = {2, 3, 0, 1};
+  const uint32_t *pages = shuffled;
+  const uint64_t bytes = 4 * 4096;
+  struct mr_device_config config = {.page_bytes = 4096,
+                                    .page_count = 4,
+                                    .range_bytes = &bytes,
+                                    .range_pages = &pages,
+                                    .range_count = 1};
+  struct mr_device *device = NULL;
+  assert_int_equal(mr_device_cpu.create(&config, &device), MR_OK);
+  mr_log_configure(ignore_line, NULL, MR_LOG_ERROR);
+  most_remapped_bytes = 4096;
+  hole_is_taken = true;
+  assert_int_equal(mr_device_cpu.bind(device, 0, shuffled, 4), MR_NO_MEMORY);
+  hole_is_taken = false;
+  most_remapped_bytes = SIZE_MAX;
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+  assert_int_equal(taken[0], 42);
+  mr_device_cpu.destroy(device);
+}
+
 /* Pages that follow one another are a range where they are; what had them elsewhere gives them
  * back, one by one where the kernel will have it so. */
 static void neighbours_lie_at_home(void **state) {
@@ -290,8 +335,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_resident_at_once), cmocka_unit_test(small_pages_keep_contents),
       cmocka_unit_test(huge_pages_keep_contents),   cmocka_unit_test(a_stale_access_faults),
-      cmocka_unit_test(neighbours_lie_at_home),     cmocka_unit_test(too_many_pages_are_refused),
-      cmocka_unit_test(copies_any_length),
+      cmocka_unit_test(neighbours_lie_at_home),     cmocka_unit_test(a_hole_that_is_taken_is_left),
+      cmocka_unit_test(too_many_pages_are_refused), cmocka_unit_test(copies_any_length),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
