@@ -61,7 +61,7 @@ static int64_t cut_behind(const struct mr_bound *bound, int64_t k) {
 static void add_span(struct mr_bound *bound, const struct mr_span *span) {
   uint32_t count = bound->cut_count;
   uint32_t n = bound->problem->program->op_count;
-  int64_t touched = cut_behind(bound, span->before_op);
+  int64_t touched = cut_behind(bound, span->touched_op);
   int64_t written = cut_behind(bound, span->last_write + n) - 1 - count;
   for (int64_t cut = cut_behind(bound, span->after_op); cut_op(bound, cut) < span->before_op;
        cut++) {
@@ -94,14 +94,31 @@ static mr_status add_ransom(struct mr_bound *bound, const struct mr_span *span) 
   return status;
 }
 
-static void place_cuts(struct mr_bound *bound, const double *held_bytes) {
+/* The op of a part of the program at which most is alive: there windows see least room. */
+static uint32_t fullest_op(const struct mr_bound *bound, uint32_t first, uint32_t end) {
+  uint32_t fullest = first;
+  for (uint32_t k = first + 1; k < end; k++) {
+    fullest = bound->live_bytes[k] > bound->live_bytes[fullest] ? k : fullest;
+  }
+  return fullest;
+}
+
+/* A cut in each part of the program: at its first op, or its fullest. Of the two, first ops give
+ * higher bounds where the processor computes, by up to 0.8 %, and lower ones beside a host apart,
+ * by up to 8 %. */
+static void place_cuts(struct mr_bound *bound, const double *held_bytes, bool fullest) {
   const struct mr_plan_problem *problem = bound->problem;
   uint32_t n = problem->program->op_count;
   double clock = 0;
   uint32_t cut = 0;
+  for (; cut < bound->cut_count; cut++) {
+    uint32_t first = (uint32_t)((uint64_t)cut * n / bound->cut_count);
+    uint32_t end = (uint32_t)((cut + 1ull) * n / bound->cut_count);
+    bound->cuts[cut] = fullest ? fullest_op(bound, first, end) : first;
+  }
+  cut = 0;
   for (uint32_t k = 0; k < n; k++) {
-    if (cut < bound->cut_count && k == (uint64_t)cut * n / bound->cut_count) {
-      bound->cuts[cut] = k;
+    if (cut < bound->cut_count && k == bound->cuts[cut]) {
       bound->clock[cut] = clock;
       bound->held_bytes[cut++] = held_bytes[k];
     }
@@ -128,10 +145,10 @@ static mr_status allocate(struct mr_bound *bound) {
 
 /* Sums what the cuts see. */
 static mr_status fill(struct mr_bound *bound, const struct mr_spans *spans,
-                      const double *held_bytes) {
+                      const double *held_bytes, bool fullest) {
   mr_status status = MR_OK;
   measure_lives(bound, spans, held_bytes);
-  place_cuts(bound, held_bytes);
+  place_cuts(bound, held_bytes, fullest);
   for (uint32_t i = 0; i < spans->count && status == MR_OK; i++) {
     const struct mr_span *span = &spans->items[i];
     if (span->maker == MR_NO_OP) {
@@ -151,7 +168,7 @@ static mr_status fill(struct mr_bound *bound, const struct mr_spans *spans,
 }
 
 mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
-                        const struct mr_liveness *liveness) {
+                        const struct mr_liveness *liveness, bool pooled) {
   const struct mr_graph *graph = problem->program;
   struct mr_spans spans = {0};
   *bound = (struct mr_bound){.problem = problem};
@@ -161,9 +178,12 @@ mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *pr
   if (status == MR_OK) {
     status = mr_spans_find(&spans, problem, liveness);
   }
+  if (status == MR_OK && pooled) {
+    status = mr_spans_add_hosted(&spans, problem);
+  }
   if (status == MR_OK) {
     mr_spans_measure_held(graph, liveness, held_bytes);
-    status = fill(bound, &spans, held_bytes);
+    status = fill(bound, &spans, held_bytes, pooled && problem->host_apart);
   }
   if (status != MR_OK) {
     mr_bound_fini(bound);

@@ -30,8 +30,11 @@
  * counts: that of the accesses which need the device wherever the rest is, and that of all accesses
  * with as much more room as the host has, because every tensor that is used on the host has a place
  * there all the time. What rests on the host takes the same room, so only NVMe carries the rest.
- * Prices also tell that an op of a host that is apart has all it uses there or nothing, and that it
- * does not run while the device makes what it waits for (plan/hosted.h).
+ * When a host that is apart runs an op nobody knows: what that uses is in that room at some time
+ * between the last op that makes something for it and the first that reads its results, so windows
+ * which hold all of that time count it (mr_spans_add_hosted). Prices also tell that an op of a host
+ * that is apart has all it uses there or nothing, and that it does not run while the device makes
+ * what it waits for (plan/hosted.h).
  *
  * Recompute. Where the bound is to hold for every program that recompute makes of this one, what a
  * clone could make again counts as the cheaper of two: its bytes that go out in one window, or the
@@ -66,12 +69,11 @@ struct mr_bound {
   struct mr_ransoms ransoms; /* of what a clone could make again */
 };
 
-/* What does not depend on budgets. The liveness lists the accesses that need the device.
- * MR_NO_MEMORY.
- */
+/* What does not depend on budgets. The liveness lists the accesses that need the device. `pooled`:
+ * the device budget is what device and host hold together. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_bound_init(struct mr_bound *bound,
                                         const struct mr_plan_problem *problem,
-                                        const struct mr_liveness *liveness);
+                                        const struct mr_liveness *liveness, bool pooled);
 void mr_bound_fini(struct mr_bound *bound);
 
 /* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */

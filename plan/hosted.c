@@ -172,13 +172,14 @@ static void find_barrier(struct mr_hosted *hosted, const struct mr_graph *graph,
   mr_op_id first_maker = MR_NO_OP;
   bool known = true;
   for (uint32_t i = 0; i < hosted->count; i++) {
-    mr_op_id reader = first_reader(graph, liveness, hosted->ops[i].op);
-    mr_op_id maker = waits_for(graph, liveness, hosted->ops[i].op);
-    if (reader == MR_NO_OP) continue;
-    hosted->ops[i].awaited = true;
-    known = known && maker != MR_NO_OP;
-    last_reader = reader > last_reader ? reader : last_reader;
-    first_maker = first_maker == MR_NO_OP || maker < first_maker ? maker : first_maker;
+    struct mr_hosted_op *op = &hosted->ops[i];
+    op->reader = first_reader(graph, liveness, op->op);
+    op->maker = waits_for(graph, liveness, op->op);
+    op->awaited = op->reader != MR_NO_OP;
+    if (!op->awaited) continue;
+    known = known && op->maker != MR_NO_OP;
+    last_reader = op->reader > last_reader ? op->reader : last_reader;
+    first_maker = first_maker == MR_NO_OP || op->maker < first_maker ? op->maker : first_maker;
   }
   if (known && first_maker != MR_NO_OP && last_reader < first_maker) {
     hosted->quiet_from = last_reader;

@@ -205,7 +205,7 @@ static mr_status bound_at(struct maker *maker, uint64_t device_bytes, double *se
   mr_status status = MR_OK;
   if (maker->bound.cut_count == 0) {
     const struct mr_draft *draft = &maker->drafts[maker->footprint_choice];
-    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness);
+    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness, false);
   }
   if (status != MR_OK) {
     return status;

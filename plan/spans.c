@@ -119,6 +119,7 @@ static mr_status add_spans_of(struct mr_spans *spans, const struct mr_graph *gra
                            .before_op =
                                last ? accesses[0].op + graph->op_count : accesses[i + 1].op,
                            .written = written};
+    span.touched_op = span.before_op;
     if (find_maker(graph, fate, &span)) {
       status = mr_spans_add(spans, &span);
     }

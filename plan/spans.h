@@ -14,9 +14,11 @@ struct mr_span {
   double bytes;
   int64_t last_write; /* the last op that wrote it, at or before the span; below 0: a step ago */
   uint32_t after_op;
-  uint32_t before_op; /* unrolled: round the end of the step it is counted on */
-  bool written;       /* some op of the step writes it */
-  mr_op_id maker;     /* a clone of this op could make the bytes anew; MR_NO_OP: none could */
+  uint32_t before_op;  /* unrolled: round the end of the step it is counted on */
+  uint32_t touched_op; /* the first op that begins when they have been used: before_op, or a later
+                          one where it is not known when they are; unrolled */
+  bool written;        /* some op of the step writes it */
+  mr_op_id maker;      /* a clone of this op could make the bytes anew; MR_NO_OP: none could */
 };
 
 struct mr_spans {
@@ -37,6 +39,16 @@ void mr_spans_fini(struct mr_spans *spans);
 
 /* Adds a span of a tensor that has none yet. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_spans_add(struct mr_spans *spans, const struct mr_span *span);
+
+/*
+ * Adds what ops that a host apart may run use, in a place that holds what device and host do, and
+ * says of the others when such ops write them. Each of these ops runs between its maker's end and
+ * its reader's start (plan/hosted.h), be it there or here, in its step or in the next: till the
+ * first what it reads is wanted, and by the second it has been in that place, and what it writes
+ * has been written. spans: those of the accesses that need the device. MR_NO_MEMORY.
+ */
+MR_CHECK_RESULT mr_status mr_spans_add_hosted(struct mr_spans *spans,
+                                              const struct mr_plan_problem *problem);
 
 /* Adds an amount at each op strictly inside the span, to differences whose running sums are what
  * the ops have. */

@@ -235,12 +235,12 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
   return status;
 }
 
-/* `quick`: by windows alone. */
+/* `pooled`: the device budget is what device and host hold together. `quick`: by windows alone. */
 static mr_status bound_under(const struct mr_plan_problem *problem,
                              const struct mr_liveness *liveness, const uint64_t *budget_bytes,
-                             bool quick, double *seconds_out) {
+                             bool pooled, bool quick, double *seconds_out) {
   struct mr_bound bound;
-  mr_status status = mr_bound_init(&bound, problem, liveness);
+  mr_status status = mr_bound_init(&bound, problem, liveness, pooled);
   if (status == MR_OK) {
     status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
     mr_bound_fini(&bound);
@@ -260,7 +260,7 @@ static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, dou
   double all = 0;
   mr_status status = mr_host_liveness_needed(problem, &liveness);
   if (status == MR_OK) {
-    status = bound_under(problem, &liveness, budget, quick, &needed);
+    status = bound_under(problem, &liveness, budget, false, quick, &needed);
   }
   mr_liveness_fini(&liveness);
   bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
@@ -273,7 +273,7 @@ static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, dou
     status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
                                  : mr_liveness_init(&liveness, problem->program);
     if (status == MR_OK) {
-      status = bound_under(problem, &liveness, beside_nvme, quick, &all);
+      status = bound_under(problem, &liveness, beside_nvme, true, quick, &all);
       mr_liveness_fini(&liveness);
     }
   }
