@@ -22,7 +22,10 @@
 #define WARM_SPANS 2u
 /* Spans that one round moves: read and write in two modes, both together once. */
 #define ROUND_SPANS 6u
-#define HUGE_PAGE   (2ull << 20)
+#define LEAST_BYTES ((WARM_SPANS + ROUND_SPANS) * SPAN_LEAST_BYTES)
+/* Of the store that is measured on. */
+#define ROOM_BYTES (2 * SPAN_MOST_BYTES)
+#define HUGE_PAGE  (2ull << 20)
 
 enum { READ, WRITE, MIXED };
 #define MODES 2 /* staged, direct */
@@ -262,7 +265,7 @@ fail_measure:
 static mr_status probe_paths(const struct mr_store_options *options, uint64_t bytes,
                              struct mr_store_rates *rates_out) {
   struct mr_store_options asked = *options;
-  asked.capacity_bytes = 2 * SPAN_MOST_BYTES;
+  asked.capacity_bytes = ROOM_BYTES;
   asked.mode = MR_STORE_STAGED; /* no probe at creation */
   struct mr_store *store = NULL;
   mr_status status = mr_store_create(&asked, &store);
@@ -274,25 +277,47 @@ static mr_status probe_paths(const struct mr_store_options *options, uint64_t by
   return status;
 }
 
+/* What each path does by itself, with so many bytes each. One without the room for it is taken to
+ * do what the others do on average: it may have more another time. */
+static mr_status weigh_paths(const struct mr_store_options *options, uint64_t path_bytes,
+                             double *weights) {
+  double sum = 0;
+  uint32_t measured = 0;
+  for (uint32_t i = 0; i < options->path_count; i++) {
+    struct mr_store_options alone = *options;
+    struct mr_store_rates rates = {0};
+    uint64_t room_bytes = 0;
+    alone.path_count = 1;
+    alone.paths[0] = options->paths[i];
+    memset(alone.path_weights, 0, sizeof alone.path_weights);
+    mr_status status = mr_file_available(&alone.paths[0], &room_bytes);
+    if (status == MR_OK && room_bytes >= ROOM_BYTES) {
+      status = probe_paths(&alone, path_bytes, &rates);
+      measured++;
+    }
+    if (status != MR_OK) {
+      return status;
+    }
+    weights[i] = rates.mixed_bytes_per_second;
+    sum += weights[i];
+  }
+  for (uint32_t i = 0; i < options->path_count; i++) {
+    weights[i] = weights[i] == 0 && measured > 0 ? sum / measured : weights[i];
+  }
+  return MR_OK;
+}
+
 mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,
                          struct mr_store_rates *rates_out) {
   struct mr_store_rates rates = {0};
   uint64_t path_bytes = bytes / 2 / mr_max_u64(1, options->path_count);
-  for (uint32_t i = 0; options->path_count > 1 && i < options->path_count; i++) {
-    struct mr_store_options alone = *options;
-    struct mr_store_rates path_rates = {0};
-    alone.path_count = 1;
-    alone.paths[0] = options->paths[i];
-    memset(alone.path_weights, 0, sizeof alone.path_weights);
-    mr_status status = probe_paths(&alone, path_bytes, &path_rates);
-    if (status != MR_OK) {
-      return status;
-    }
-    rates.path_weights[i] = path_rates.mixed_bytes_per_second;
+  bool each = options->path_count > 1 && path_bytes >= LEAST_BYTES;
+  mr_status status = each ? weigh_paths(options, path_bytes, rates.path_weights) : MR_OK;
+  if (status == MR_OK) {
+    struct mr_store_options together = *options;
+    memcpy(together.path_weights, rates.path_weights, sizeof rates.path_weights);
+    status = probe_paths(&together, each ? bytes / 2 : bytes, &rates);
   }
-  struct mr_store_options together = *options;
-  memcpy(together.path_weights, rates.path_weights, sizeof rates.path_weights);
-  mr_status status = probe_paths(&together, options->path_count > 1 ? bytes / 2 : bytes, &rates);
   if (status == MR_OK) {
     *rates_out = rates;
   }

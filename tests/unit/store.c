@@ -512,6 +512,30 @@ static void test_probe(void **state) {
   assert_int_equal(mr_store_available(&none, 1, &available), MR_IO);
 }
 
+/* With little room on a path, or on all of them, what there is is measured. */
+static void test_probe_of_small_paths(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t limit_bytes[2];
+    uint64_t bytes;
+  } cases[] = {{{64 << 20, 1 << 20}, 64 << 20},
+               {{1 << 20, 64 << 20}, 32 << 20},
+               {{20 << 20, 20 << 20}, 64 << 20},
+               {{20 << 20, 20 << 20}, 20 << 20}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct mr_store_options options = test_options(2, 64);
+    struct mr_store_rates rates;
+    options.engine = MR_IO_AUTO;
+    options.mode = MR_STORE_PROBE;
+    options.paths[0].limit_bytes = cases[i].limit_bytes[0];
+    options.paths[1].limit_bytes = cases[i].limit_bytes[1];
+    assert_int_equal(mr_store_probe(&options, cases[i].bytes, &rates), MR_OK);
+    assert_true(rates.read_bytes_per_second > 0 && rates.write_bytes_per_second > 0);
+    assert_true(rates.path_weights[0] == rates.path_weights[1]); /* one was measured, or none */
+    assert_true((rates.path_weights[0] > 0) == (i == 0));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_transfers),
@@ -524,6 +548,7 @@ int main(void) {
       cmocka_unit_test(test_bad_options),
       cmocka_unit_test(test_order),
       cmocka_unit_test(test_probe),
+      cmocka_unit_test(test_probe_of_small_paths),
   };
   test_log_start();
   if (test_directories_make(NULL) != 0) {
