@@ -9,7 +9,7 @@
 #include "plan/draft.h"
 
 bool mr_is_update(const struct mr_graph *graph, mr_op_id op) {
-  bool lasts = mr_op_is_host_capable(graph, op);
+  bool lasts = mr_op_is_host_capable(graph, op) && graph->ops[op].output_count > 0;
   for (uint32_t i = 0; lasts && i < graph->ops[op].output_count; i++) {
     lasts = mr_role_is_persistent(graph->tensors[graph->ops[op].outputs[i]].role);
   }

@@ -185,6 +185,24 @@ static void no_decision_is_better_left_out(void **state) {
   }
 }
 
+/* Nothing is to be decided for an op that the host could run, and that writes nothing. */
+static void an_op_without_outputs_is_no_update(void **state) {
+  (void)state;
+  struct mr_graph *graph = plan_layers_graph(2, LINKS_TAKE_LONGER);
+  const mr_tensor_id read[] = {0, MR_NO_TENSOR}, written[] = {MR_NO_TENSOR};
+  mr_op_id op = plan_add_op(graph, read, written, 0);
+  graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
+  struct mr_plan *plan = make_plan(graph, 96 * MR_MIB);
+  const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
+  struct mr_candidate candidate = search_once(plan, 1e9, 0);
+  uint32_t plans_left = 4;
+  assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
+  verify(plan, &candidate);
+  mr_candidate_fini(&candidate);
+  mr_plan_destroy(plan);
+  mr_graph_destroy(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(amended_plans_are_valid_and_faster),
@@ -192,6 +210,7 @@ int main(void) {
       cmocka_unit_test(moves_give_way_to_another_run),
       cmocka_unit_test(what_has_no_room_there_is_not_planned),
       cmocka_unit_test(no_decision_is_better_left_out),
+      cmocka_unit_test(an_op_without_outputs_is_no_update),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
