@@ -549,7 +549,7 @@ void model_oracle_step(struct model_oracle *oracle, mr_step_mode mode) {
   }
   for (mr_op_id k = 0; k < oracle->graph->op_count; k++) {
     if (mode == MR_STEP_TRAIN || (oracle->graph->ops[k].flags & MR_OP_TRAIN_ONLY) == 0) {
-      model_oracle_op(oracle, k);
+      oracle_op(oracle, k, mode);
     }
   }
 }
