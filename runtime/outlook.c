@@ -19,6 +19,9 @@
 #define LEAST_DEEP_BYTES (256ull << 20)
 /* A run counts as much as all that came before it: machines change, noise must not. */
 #define MACHINE_WEIGHT 0.5
+/* What ops take together that differs by more is no noise of a run that nobody disturbs: what is
+ * known of them was measured while others had the machine, or the machine is another. */
+#define MOST_NOISE 1.3
 /* Links that are busy for less than this part of compute's time do not show what they cost it. */
 #define LEAST_BESIDE 0.05
 /* The most that is believed of what links cost: ops go on, if slowly, and a byte is not worth more
@@ -344,6 +347,21 @@ static double pace_beside(const struct mr_run *run, const struct typical *typica
   return 1 - share * (1 - profile->pace_beside_copy);
 }
 
+/* How much what the ops took counts; 0 seconds: not measured. */
+static double weight_of_ops(const struct learned *learned, const struct mr_graph *program,
+                            const double *seconds) {
+  double now = 0;
+  double known = 0;
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    const struct mr_op *op = &program->ops[k];
+    if (seconds[k] > 0 && mr_profile_knows(learned->profile, op)) {
+      now += seconds[k];
+      known += mr_profile_op_seconds(learned->profile, op);
+    }
+  }
+  return now > MOST_NOISE * known || known > MOST_NOISE * now ? 1 : learned->weight;
+}
+
 /* Ops that ran beside no busy link teach what they take alone. One that never did teaches only
  * where nothing is known of it, or what is known cannot be: what it took, less what the links'
  * presence should have cost it. */
@@ -364,7 +382,8 @@ static mr_status learn_ops(const struct mr_run *run, const struct typical *typic
       seconds[k] = pace * fmax(op.crowded_seconds - lost, SLOWEST_PACE * op.crowded_seconds);
     }
   }
-  mr_profile_learn(learned->profile, program, seconds, learned->weight);
+  double weight = weight_of_ops(learned, program, seconds);
+  mr_profile_learn(learned->profile, program, seconds, weight);
   free(seconds);
   return MR_OK;
 }

@@ -358,6 +358,28 @@ static void a_wrong_rate_of_the_machine_goes(void **state) {
   assert_true(near(nvme.write_bytes_per_second, 6e8));
 }
 
+static void learn_after(double first_seconds, double second_seconds) {
+  for (uint32_t i = 0; i < STEPS; i++) {
+    record(first_seconds, second_seconds, nothing, NULL);
+  }
+  learn(MR_LESSON_MACHINE);
+  mr_outlook_fini(run);
+  assert_int_equal(mr_outlook_init(run), MR_OK);
+}
+
+/* A run counts as much as what was known; what was measured on a machine that others had does not
+ * count where nobody has it any more. */
+static void what_a_busy_machine_taught_is_forgotten(void **state) {
+  (void)state;
+  learn_after(0.02, 0.04);
+  learn_after(0.018, 0.036);
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.019));
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.038));
+  learn_after(0.012, 0.024);
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.012));
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.024));
+}
+
 static void traffic_is_told_apart(void **state) {
   (void)state;
   struct mr_traffic_sums sums;
@@ -395,6 +417,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(what_moves_together_is_learned_apart, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_machine_learns_from_a_busy_drive, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_wrong_rate_of_the_machine_goes, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_a_busy_machine_taught_is_forgotten, set_up, tear_down),
       cmocka_unit_test_setup_teardown(traffic_is_told_apart, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
