@@ -33,7 +33,7 @@ enum host { PROCESSOR_COMPUTES = 0, DEVICE_ALONE, BESIDE_HOST, HOSTS };
 
 #define LONG_JOB_OPS     1500u /* more are long; MR_MACHINE_OPS at most are short */
 #define SHORT_BUDGET_OPS 6000u
-#define MAX_BUDGETS      32u /* of the ladder */
+#define MAX_BUDGETS      1000u /* of the ladder: all there are */
 _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
                    MAX_BUDGETS >= MR_MACHINE_ROUNDS,
                "short programs are planned for many machines (plan/machines.c)");

@@ -50,7 +50,7 @@ static void draw_init(struct draw *draw, uint64_t seed) {
   if (mr_random_below(&random, 4) == 0) {
     draw->problem.page_bytes = 0;
   }
-  draw->problem.search_rounds = 48;
+  draw->problem.search_rounds = 1000; /* all there are: then more is never worse */
   uint64_t host[] = {0, mr_random_below(&random, 4 * MR_MIB), UINT64_MAX, UINT64_MAX};
   uint64_t nvme[] = {0, mr_random_below(&random, 8 * MR_MIB), UINT64_MAX, UINT64_MAX};
   draw->problem.budget_bytes[MR_TIER_HOST] = host[mr_random_below(&random, 4)];
