@@ -133,7 +133,8 @@ struct mr_plan_summary {
   uint64_t
       need_bytes[MR_TIER_COUNT];  /* the plan's peaks; of the smallest plan where it does not fit */
   uint64_t smallest_device_bytes; /* of a plan that does not fit: the smallest device budget that
-                                     would do, other budgets equal; 0: it fits */
+                                     would do, other budgets equal; where these are short, one that
+                                     would, and a few per cent less might too; 0: it fits */
   const char *largest_op;         /* the op whose operands and scratch need most at once */
   uint64_t largest_op_bytes;
   double predicted_seconds;
