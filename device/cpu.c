@@ -254,9 +254,9 @@ static bool remap(char *from, char *to, uint64_t bytes, int *cover_flag) {
 
 /* Moves pages that lie side by side. Those that came home one by one are one mapping there where
  * the kernel joined theirs; where it did not, kernels before 6.17 refuse to move them in one call,
- * and have unmapped where they were to go by then. That is covered again before pages go there one
- * by one: what another thread mapped in the hole must end the run, rather than be destroyed.
- */
+ * and have unmapped where they were to go by then. Unless one left that alone, it is covered again
+ * before pages go there one by one: what another thread mapped in the hole must end the run, rather
+ * than be destroyed. */
 static mr_status move(char *from, char *to, uint64_t bytes, uint64_t page_bytes) {
   int flag = 0;
   if (remap(from, to, bytes, &flag)) {
@@ -265,7 +265,8 @@ static mr_status move(char *from, char *to, uint64_t bytes, uint64_t page_bytes)
   if (errno != EFAULT || bytes == page_bytes) {
     return move_failed("moving pages", bytes);
   }
-  mr_status status = cover(to, bytes, MAP_FIXED_NOREPLACE);
+  bool whole = msync(to, bytes, MS_ASYNC) == 0; /* says whether all of it is mapped */
+  mr_status status = whole ? MR_OK : cover(to, bytes, MAP_FIXED_NOREPLACE);
   for (uint64_t at = 0; at < bytes && status == MR_OK; at += page_bytes) {
     bool moved = remap(from + at, to + at, page_bytes, &flag);
     status = moved ? cover(from + at, page_bytes, flag) : move_failed("moving a page", page_bytes);

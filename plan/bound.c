@@ -109,14 +109,13 @@ static uint32_t fullest_op(const struct mr_bound *bound, uint32_t first, uint32_
 static void place_cuts(struct mr_bound *bound, const double *held_bytes, bool fullest) {
   const struct mr_plan_problem *problem = bound->problem;
   uint32_t n = problem->program->op_count;
+  for (uint32_t i = 0; i < bound->cut_count; i++) {
+    uint32_t first = (uint32_t)((uint64_t)i * n / bound->cut_count);
+    uint32_t end = (uint32_t)((i + 1ull) * n / bound->cut_count);
+    bound->cuts[i] = fullest ? fullest_op(bound, first, end) : first;
+  }
   double clock = 0;
   uint32_t cut = 0;
-  for (; cut < bound->cut_count; cut++) {
-    uint32_t first = (uint32_t)((uint64_t)cut * n / bound->cut_count);
-    uint32_t end = (uint32_t)((cut + 1ull) * n / bound->cut_count);
-    bound->cuts[cut] = fullest ? fullest_op(bound, first, end) : first;
-  }
-  cut = 0;
   for (uint32_t k = 0; k < n; k++) {
     if (cut < bound->cut_count && k == bound->cuts[cut]) {
       bound->clock[cut] = clock;

@@ -27,8 +27,10 @@
 #endif
 
 /* As kernels before 6.17 it refuses to move what is more than a mapping, when it has unmapped where
- * that was to go; the tests say when, and whether another thread maps a page there at once. */
+ * that was to go; the tests say when, whether it does so before, and whether another thread maps a
+ * page there at once. */
 static size_t most_remapped_bytes = SIZE_MAX;
+static bool place_is_left;
 static bool hole_is_taken;
 static char *taken;
 
@@ -46,7 +48,9 @@ void *mremap(void *from, size_t bytes, size_t new_bytes, int flags, ...) {
   void *to = va_arg(arguments, void *);
   va_end(arguments);
   if (bytes > most_remapped_bytes) {
-    assert_int_equal(munmap(to, bytes), 0);
+    if (!place_is_left) {
+      assert_int_equal(munmap(to, bytes), 0);
+    }
     if (hole_is_taken) {
       take_page((char *)to + 4096);
     }
@@ -258,8 +262,7 @@ static void a_hole_that_is_taken_is_left(void **state) {
 
 /* Pages that follow one another are a range where they are; what had them elsewhere gives them
  * back, one by one where the kernel will have it so. */
-static void neighbours_lie_at_home(void **state) {
-  (void)state;
+static void check_neighbours(void) {
   enum { ALL, MIDDLE, SHUFFLED, COUNT };
   static const uint32_t all[] = {0, 1, 2, 3};
   static const uint32_t middle[] = {1, 2};
@@ -296,6 +299,15 @@ static void neighbours_lie_at_home(void **state) {
     assert_int_equal(home[p * 4096], p);
   }
   mr_device_cpu.destroy(device);
+}
+
+static void neighbours_lie_at_home(void **state) {
+  (void)state;
+  for (int left = 0; left < 2; left++) {
+    place_is_left = left > 0;
+    check_neighbours();
+  }
+  place_is_left = false;
 }
 
 static void too_many_pages_are_refused(void **state) {
