@@ -24,12 +24,12 @@ struct mr_finalists {
   uint64_t page_bytes;                    /* that the device asks for; 0: any */
   struct mr_candidate best[MR_FINALISTS]; /* the best first */
   uint32_t count;
-  uint32_t most;     /* that there may be */
-  uint32_t searched; /* the first of them */
-  bool turned;       /* the first of them were planned with search */
-  bool placing;      /* search chooses which ops run on the host */
-  bool whole;        /* plans are for the whole budget: see mr_plan_problem */
-  bool amended;      /* the best were changed in single decisions */
+  uint32_t most; /* that there may be */
+  bool turned;   /* the first of them were planned with search */
+  bool placing;  /* search chooses which ops run on the host */
+  bool whole;    /* plans are for the whole budget: see mr_plan_problem */
+  bool amended;  /* the best were changed in single decisions */
+  bool torn;     /* what the device has no room for takes both the host and NVMe */
 };
 
 /* No finalists of a plan whose problem is known but for its program. */

@@ -212,11 +212,14 @@ static mr_status search_tiers(struct mr_search *search) {
   uint64_t all_bytes = *nvme_bytes;
   bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
   bool without = searched && all_bytes > 0 && host_would_do(plan);
+  bool both = plan->problem.budget_bytes[MR_TIER_HOST] > 0 && all_bytes > 0;
+  search->finalists.torn = both && !without;
   *nvme_bytes = without ? 0 : all_bytes;
   mr_status status = try_candidates(search);
   if (status == MR_OK && without && !search->finalists.best[0].layout->fits) {
     mr_finalists_drop(&search->finalists);
     *nvme_bytes = all_bytes;
+    search->finalists.torn = both;
     without = false;
     status = try_candidates(search);
   }
