@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/base.h"
+#include "unit/plan_programs.h"
 
 #define MOST_INPUTS  8u
 #define MOST_OUTPUTS 4u
@@ -198,17 +199,8 @@ static mr_role role_of(const struct maker *m, mr_tensor_id tensor) {
 
 static mr_tensor_id add_tensor(struct maker *m, mr_role role, uint64_t bytes) {
   struct random_graph *into = m->into;
-  char name[16];
-  (void)snprintf(name, sizeof name, "t%u", into->tensor_count);
-  struct mr_tensor_desc desc = {.size_bytes = sizeof desc,
-                                .name = name,
-                                .role = role,
-                                .dtype = MR_U8,
-                                .rank = 1,
-                                .shape = {bytes}};
-  mr_tensor_id tensor = 0;
   MR_ASSERT(into->tensor_count < RANDOM_GRAPH_TENSORS);
-  MR_ASSERT(mr_graph_add_tensor(into->graph, &desc, &tensor) == MR_OK);
+  mr_tensor_id tensor = plan_add_tensor(into->graph, role, bytes);
   m->written[tensor] = role <= MR_PARAMETER || role == MR_STATE || role == MR_DERIVED;
   m->written_evaluating[tensor] = m->written[tensor];
   into->tensor_count++;
