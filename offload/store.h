@@ -181,8 +181,10 @@ struct mr_store_rates {
   mr_store_mode mode;
   double path_weights[MR_MAX_NVME_PATHS]; /* relative speeds, for mr_store_options */
   /* Left alone by the store's own probe: what a byte costs a team of threads that computes
-   * meanwhile (0: nothing, or not known), and what a request takes beyond its bytes. */
+   * meanwhile (0: nothing, or not known), whether a run has shown that, and what a request takes
+   * beyond its bytes. */
   double op_seconds_per_byte;
+  bool cost_learned;
   double latency_seconds;
 };
 MR_CHECK_RESULT mr_status mr_store_probe(const struct mr_store_options *options, uint64_t bytes,

@@ -34,12 +34,13 @@ static void take_out_of_caches(const struct mr_memory *memory) {
 #endif
 }
 
-/* What rests on the host was not touched for most of a step, so no cache has it. */
-static double copy_rate(const struct mr_memory *to, const struct mr_memory *from,
-                        const struct mr_memory *host) {
+/* What a step moves is in no cache: its source was not touched for long, its goal held something
+ * else. */
+static double copy_rate(const struct mr_memory *to, const struct mr_memory *from) {
   double best = 0;
   for (uint32_t r = 0; r < ROUNDS; r++) {
-    take_out_of_caches(host);
+    take_out_of_caches(to);
+    take_out_of_caches(from);
     double start = mr_clock_seconds();
     for (uint64_t i = 0; i < BUFFER_BYTES; i += PIECE_BYTES) {
       mr_device_cpu.copy((char *)to->data + i, (const char *)from->data + i, PIECE_BYTES);
@@ -252,7 +253,8 @@ static mr_status bind_rate(struct mr_team *team, double *seconds_out) {
   return drill.status;
 }
 
-/* What a fair scheduler leaves the threads of an op while one more copies; runs correct it. */
+/* What a fair scheduler leaves each of the threads of an op and one more that copies; runs correct
+ * it. */
 static double fair_pace(uint32_t threads) {
   return (double)threads / (threads + 1);
 }
@@ -293,8 +295,8 @@ mr_status mr_profile_measure(uint32_t threads, struct mr_profile *profile) {
   struct drill_memory drill;
   mr_status status = drill_init(&drill, threads);
   if (status == MR_OK) {
-    profile->copy_bytes_per_second[0] = copy_rate(&drill.host, &drill.device, &drill.host);
-    profile->copy_bytes_per_second[1] = copy_rate(&drill.device, &drill.host, &drill.host);
+    profile->copy_bytes_per_second[0] = fair_pace(threads) * copy_rate(&drill.host, &drill.device);
+    profile->copy_bytes_per_second[1] = fair_pace(threads) * copy_rate(&drill.device, &drill.host);
     profile->bytes_per_second = memory_rate(drill.team, &drill.device, &drill.host);
     profile->flops_per_second = arithmetic_rate(drill.team, drill.device.data);
     profile->pace_beside_copy = fair_pace(threads);

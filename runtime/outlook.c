@@ -107,11 +107,18 @@ static void look_at_load(struct mr_outlook *outlook) {
   }
 }
 
+/* What a step took beyond all that its ops did and waited for. */
+static double displaced_seconds(const struct mr_step_report *report) {
+  double known = report->compute_busy_seconds + report->stall_seconds + report->bind_seconds;
+  return fmax(report->seconds - known, 0);
+}
+
 void mr_outlook_record(struct mr_run *run, const struct mr_step_report *report) {
   struct mr_outlook *outlook = &run->outlook;
   struct mr_lesson lesson = {.seconds = report->seconds,
                              .compute_seconds = report->compute_busy_seconds,
-                             .bind_seconds = report->bind_seconds};
+                             .bind_seconds = report->bind_seconds,
+                             .displaced_seconds = displaced_seconds(report)};
   take_host_work(run, lesson.host);
   mr_traffic_take(&run->traffic, &lesson.traffic);
   if (outlook->load_mark.processors == 0) {
@@ -201,6 +208,7 @@ struct typical {
   uint32_t rows[MR_LESSON_STEPS];
   uint32_t count;
   struct mr_lesson sums;
+  double crowding; /* what ops beside links took, displaced time and all, over what they ran */
 };
 
 static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typical *typical) {
@@ -210,6 +218,7 @@ static void add_row(const struct mr_outlook *outlook, uint32_t row, struct typic
   sums->seconds += lesson->seconds;
   sums->compute_seconds += lesson->compute_seconds;
   sums->bind_seconds += lesson->bind_seconds;
+  sums->displaced_seconds += lesson->displaced_seconds;
   for (uint32_t i = 0; i < MR_HOST_SPELLS; i++) {
     add_host_work(&sums->host[i], &lesson->host[i]);
   }
@@ -224,8 +233,24 @@ static uint32_t kept_rows(const struct mr_outlook *outlook) {
   return (uint32_t)mr_min_u64(outlook->lesson_count, MR_LESSON_STEPS);
 }
 
+/* Who moves bytes displaces the thread that starts ops as it does those in ops, and that shows in
+ * no op: it is shared by all that ran beside links, where they are enough to have shown it. */
+static double crowding(const struct mr_outlook *outlook, const struct typical *typical,
+                       uint32_t op_count) {
+  double crowded = 0;
+  for (uint32_t i = 0; i < typical->count; i++) {
+    const float *row = outlook->op_seconds + (uint64_t)typical->rows[i] * op_count;
+    for (uint32_t k = 0; k < op_count; k++) {
+      crowded -= fmin((double)row[k], 0);
+    }
+  }
+  bool shown = crowded >= LEAST_BESIDE * typical->sums.compute_seconds && crowded > 0;
+  return shown ? 1 + typical->sums.displaced_seconds / crowded : 1;
+}
+
 /* Rows in the order of their steps' times; a quarter is left out at each end. */
-static void find_typical(const struct mr_outlook *outlook, struct typical *typical) {
+static void find_typical(const struct mr_run *run, struct typical *typical) {
+  const struct mr_outlook *outlook = &run->outlook;
   uint32_t sorted[MR_LESSON_STEPS];
   uint32_t count = kept_rows(outlook);
   for (uint32_t row = 0; row < count; row++) {
@@ -242,6 +267,7 @@ static void find_typical(const struct mr_outlook *outlook, struct typical *typic
   for (uint32_t i = left_out; i < count - left_out; i++) {
     add_row(outlook, sorted[i], typical);
   }
+  typical->crowding = crowding(outlook, typical, run->layout->program->op_count);
 }
 
 static void merge(double *value, double now, double weight) {
@@ -251,6 +277,12 @@ static void merge(double *value, double now, double weight) {
 /* A rate of the machine, or what it is the inverse of. */
 static void merge_rate(double *known, double now, double weight) {
   merge(known, now, mr_profile_refutes(*known, now) ? 1 : weight);
+}
+
+/* What links do beside ops is reckoned, or measured beside other ops, until a run shows it: that
+ * counts alone. */
+static double first_counts(bool learned, double weight) {
+  return learned ? weight : 1;
 }
 
 /* What an op showed; means, 0 where it never ran so. */
@@ -289,7 +321,7 @@ static void find_typical_op(const struct mr_run *run, const struct typical *typi
     add_sample(run, row, op, counts, &found);
   }
   found.alone_seconds /= fmax(counts[0], 1);
-  found.crowded_seconds /= fmax(counts[1], 1);
+  found.crowded_seconds *= typical->crowding / fmax(counts[1], 1);
   found.crowded_bytes /= fmax(counts[1], 1);
   found.crowded_share = counts[1] / fmax(counts[0] + counts[1], 1);
   *found_out = found;
@@ -302,7 +334,7 @@ static double mean_seconds(const struct typical *typical) {
 double mr_outlook_typical_seconds(const struct mr_run *run, double *op_seconds_out) {
   uint32_t op_count = run->layout->program->op_count;
   struct typical typical;
-  find_typical(&run->outlook, &typical);
+  find_typical(run, &typical);
   for (uint32_t k = 0; k < op_count; k++) {
     struct typical_op op;
     find_typical_op(run, &typical, k, &op);
@@ -442,10 +474,14 @@ static void learn_presence(const struct mr_run *run, const struct typical *typic
   bool nvme = beside.nvme_bytes >= LEAST_MOVED_BYTES;
   if (copies && (by_copies >= by_nvme || !nvme)) {
     double now = 1 - (beside.lost_seconds - by_nvme) / copying;
-    merge(pace, fmin(fmax(now, SLOWEST_PACE), 1), learned->weight);
+    merge(pace, fmin(fmax(now, SLOWEST_PACE), 1),
+          first_counts(learned->profile->copies_learned, learned->weight));
+    learned->profile->copies_learned = true;
   } else if (nvme) {
     double now = (beside.lost_seconds - by_copies) / beside.nvme_bytes;
-    merge(cost, fmin(fmax(now, 0), MOST_SECONDS_PER_BYTE), learned->weight);
+    merge(cost, fmin(fmax(now, 0), MOST_SECONDS_PER_BYTE),
+          first_counts(learned->nvme->cost_learned, learned->weight));
+    learned->nvme->cost_learned = true;
   }
 }
 
@@ -480,7 +516,8 @@ static void learn_copies(const struct mr_run *run, const struct mr_lesson *sums,
       if (run->plan->problem.nvme_staged && sums->seconds > 0) {
         rate += (double)sums->moved_bytes[crossing[link]] / sums->seconds;
       }
-      merge_rate(&profile->copy_bytes_per_second[link], rate, weight);
+      merge_rate(&profile->copy_bytes_per_second[link], rate,
+                 first_counts(profile->copies_learned, weight));
     }
   }
 }
@@ -525,15 +562,15 @@ mr_status mr_outlook_learn(const struct mr_run *run, enum mr_lesson_scope scope,
                            struct mr_profile *profile, struct mr_store_rates *nvme) {
   double weight = scope == MR_LESSON_RUN ? 1 : MACHINE_WEIGHT;
   struct typical typical;
-  find_typical(&run->outlook, &typical);
+  find_typical(run, &typical);
   if (typical.count == 0) {
     return MR_OK;
   }
   struct learned learned = {profile, nvme, weight};
   /* Before ops: what they took alone, as far as only the profile knows, is from other runs. */
+  learn_copies(run, &typical.sums, weight, profile);
   learn_presence(run, &typical, &learned);
   learn_moves(run, &typical, weight, profile);
-  learn_copies(run, &typical.sums, weight, profile);
   learn_host(&typical.sums, weight, profile);
   learn_nvme(&typical.sums.traffic, scope, weight, nvme);
   return learn_ops(run, &typical, &learned);

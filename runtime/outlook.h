@@ -42,6 +42,7 @@ struct mr_lesson {
   double seconds;
   double compute_seconds;
   double bind_seconds;
+  double displaced_seconds; /* between ops that could have run: others had its processor */
   uint64_t moved_bytes[MR_LINK_COUNT];
   double busy_seconds[MR_LINK_COUNT];
   struct mr_host_work host[MR_HOST_SPELLS];

@@ -11,7 +11,8 @@
  * What links take from the ops beside them: a copy runs on a processor of its own for as long as it
  * takes, so ops have a pace beside copies; what NVMe takes goes by the byte, since the drive moves
  * it and a processor only sums and copies it, so that a faster drive costs ops more, for a shorter
- * time. Both are first measured or reckoned and then learned.
+ * time. Both are reckoned or measured beside loops of our own until a run shows them, which counts
+ * alone: real ops lose two or three times as much to NVMe as loops that stay in a cache.
  */
 #ifndef MEMRUN_RUNTIME_PROFILE_H
 #define MEMRUN_RUNTIME_PROFILE_H
@@ -61,6 +62,7 @@ struct mr_profile {
   /* What ops lose, as in struct mr_plan_problem. A file may leave them out. */
   double bind_seconds_per_move;
   double pace_beside_copy;
+  bool copies_learned; /* a run has shown that pace and the rates of copies */
   struct mr_op_rate rates[MR_PROFILE_MAX_RATES];
   uint32_t rate_count;
   struct mr_path_rate paths[MR_PROFILE_MAX_PATHS];

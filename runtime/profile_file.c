@@ -90,6 +90,13 @@ static bool get_loss(const json_t *object, const char *key, double least, double
   return true;
 }
 
+/* False where it is left out. */
+static bool get_flag(const json_t *object, const char *key, bool *flag_out) {
+  const json_t *value = json_object_get(object, key);
+  *flag_out = json_is_true(value);
+  return value == NULL || json_is_boolean(value);
+}
+
 static bool read_path(const json_t *item, struct mr_path_rate *path) {
   uint32_t mode = 0;
   if (!get_name(item, "devices", path->devices, sizeof path->devices) ||
@@ -97,6 +104,7 @@ static bool read_path(const json_t *item, struct mr_path_rate *path) {
       !get_rate(item, "write", &path->rates.write_bytes_per_second) ||
       !get_rate(item, "mixed", &path->rates.mixed_bytes_per_second) ||
       !get_loss(item, "op_seconds_per_byte", 0, 0, &path->rates.op_seconds_per_byte) ||
+      !get_flag(item, "cost_learned", &path->rates.cost_learned) ||
       !get_loss(item, "latency_seconds", 0, MR_NVME_LATENCY_SECONDS,
                 &path->rates.latency_seconds) ||
       !get_index(item, "mode", MR_STORE_WRITE_DIRECT, &mode)) {
@@ -141,6 +149,7 @@ static bool read_root(const json_t *root, struct mr_profile *profile) {
          get_rate(root, "bytes_per_second", &profile->bytes_per_second) &&
          get_loss(root, "bind_seconds_per_move", 0, 0, &profile->bind_seconds_per_move) &&
          get_loss(root, "pace_beside_copy", 1e-9, 1, &profile->pace_beside_copy) &&
+         get_flag(root, "copies_learned", &profile->copies_learned) &&
          get_host_rate(root, "host_bytes_per_second", &profile->host_bytes_per_second) &&
          get_host_rate(root, "host_memory_bytes_per_second",
                        &profile->host_memory_bytes_per_second) &&
@@ -193,11 +202,12 @@ static int print_paths(json_t *root, const struct mr_profile *profile) {
     }
     const struct mr_store_rates *rates = &path->rates;
     failed |= json_array_append_new(
-        paths, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:i, s:o}", "devices", path->devices,
-                         "read", rates->read_bytes_per_second, "write",
-                         rates->write_bytes_per_second, "mixed", rates->mixed_bytes_per_second,
-                         "op_seconds_per_byte", rates->op_seconds_per_byte, "latency_seconds",
-                         rates->latency_seconds, "mode", (int)rates->mode, "weights", weights));
+        paths,
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:i, s:o}", "devices", path->devices, "read",
+                  rates->read_bytes_per_second, "write", rates->write_bytes_per_second, "mixed",
+                  rates->mixed_bytes_per_second, "op_seconds_per_byte", rates->op_seconds_per_byte,
+                  "cost_learned", (int)rates->cost_learned, "latency_seconds",
+                  rates->latency_seconds, "mode", (int)rates->mode, "weights", weights));
   }
   return failed | json_object_set_new(root, "paths", paths);
 }
@@ -207,12 +217,13 @@ static int print_host_rate(json_t *root, const char *key, double rate) {
 }
 
 mr_status mr_profile_print(const struct mr_profile *profile, char **text_out) {
-  json_t *root = json_pack(
-      "{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", VERSION_KEY, FORMAT_VERSION, "machine",
-      profile->machine, "device_to_host", profile->copy_bytes_per_second[0], "host_to_device",
-      profile->copy_bytes_per_second[1], "flops_per_second", profile->flops_per_second,
-      "bytes_per_second", profile->bytes_per_second, "bind_seconds_per_move",
-      profile->bind_seconds_per_move, "pace_beside_copy", profile->pace_beside_copy);
+  json_t *root =
+      json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", VERSION_KEY, FORMAT_VERSION,
+                "machine", profile->machine, "device_to_host", profile->copy_bytes_per_second[0],
+                "host_to_device", profile->copy_bytes_per_second[1], "flops_per_second",
+                profile->flops_per_second, "bytes_per_second", profile->bytes_per_second,
+                "bind_seconds_per_move", profile->bind_seconds_per_move, "pace_beside_copy",
+                profile->pace_beside_copy, "copies_learned", (int)profile->copies_learned);
   if (root != NULL &&
       (print_host_rate(root, "host_bytes_per_second", profile->host_bytes_per_second) != 0 ||
        print_host_rate(root, "host_memory_bytes_per_second",

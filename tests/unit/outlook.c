@@ -11,8 +11,9 @@
 
 #include "runtime/runtime.h"
 
-#define OPS   2u
-#define STEPS 8u
+#define OPS       2u
+#define STEPS     8u
+#define COPY_RATE 2e9 /* that copies show */
 
 static char kind_first[] = "first";
 static char kind_second[] = "second";
@@ -23,6 +24,7 @@ static struct mr_instruction instructions[OPS];
 static struct mr_program_plan layout = {.program = &graph, .instructions = {instructions}};
 static struct mr_profile profile;
 static struct mr_store_rates nvme;
+static struct mr_plan plan;
 static struct mr_run *run;
 
 static int set_up(void **state) {
@@ -30,6 +32,7 @@ static int set_up(void **state) {
   run = calloc(1, sizeof *run);
   assert_non_null(run);
   run->layout = &layout;
+  run->plan = &plan;
   atomic_store(&run->round, MR_ROUND_TRAIN);
   mr_traffic_init(&run->traffic);
   assert_int_equal(mr_outlook_init(run), MR_OK);
@@ -56,14 +59,17 @@ static int tear_down(void **state) {
 struct beside {
   uint64_t nvme_bytes;
   double copy_seconds;
+  double displaced_seconds; /* of the step, between its ops */
 };
 
 /* A step of both ops, the second beside links where one is named. */
 static void record(double first_seconds, double second_seconds, struct beside beside,
                    const struct mr_traffic_sums *traffic) {
-  struct mr_step_report report = {.seconds = first_seconds + second_seconds,
-                                  .compute_busy_seconds = first_seconds + second_seconds};
+  double op_seconds = first_seconds + second_seconds;
+  struct mr_step_report report = {.seconds = op_seconds + beside.displaced_seconds,
+                                  .compute_busy_seconds = op_seconds};
   report.link_busy_seconds[MR_LINK_HOST_TO_DEVICE] = beside.copy_seconds;
+  report.moved_bytes[MR_LINK_HOST_TO_DEVICE] = (uint64_t)(beside.copy_seconds * COPY_RATE);
   bool crowded = beside.nvme_bytes > 0 || beside.copy_seconds > 0;
   run->step_index++;
   mr_outlook_record_op(run, 0, &(struct mr_op_sample){.seconds = first_seconds});
@@ -201,17 +207,26 @@ static void a_forecast_stands_until_contradicted(void **state) {
   assert_true(near(mr_outlook_error(&run->outlook, 0.0307), 0.0007 / 0.0307));
 }
 
-/* Both ops run alone first, so that their kinds are known; then some steps beside links. */
-static void teach_beside(double second_seconds, struct beside beside) {
+/* Both ops run alone, so that their kinds are known. */
+static void teach_alone(void) {
   record(0.01, 0.02, nothing, NULL);
   record(0.01, 0.02, nothing, NULL);
   learn(MR_LESSON_RUN);
+}
+
+/* A run beside links. */
+static void run_beside(double second_seconds, struct beside beside, enum mr_lesson_scope scope) {
   assert_int_equal(mr_outlook_init(run), MR_OK);
   for (uint32_t i = 0; i < STEPS; i++) {
     record(0.01, second_seconds, beside, NULL);
   }
-  learn(MR_LESSON_RUN);
+  learn(scope);
   assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
+}
+
+static void teach_beside(double second_seconds, struct beside beside) {
+  teach_alone();
+  run_beside(second_seconds, beside, MR_LESSON_RUN);
 }
 
 static void an_op_beside_nvme_teaches_what_a_byte_costs(void **state) {
@@ -226,6 +241,48 @@ static void an_op_beside_copies_teaches_its_pace(void **state) {
   teach_beside(0.025, (struct beside){.copy_seconds = 0.02});
   assert_true(near(profile.pace_beside_copy, 0.75));
   assert_true(nvme.op_seconds_per_byte <= 0);
+}
+
+/* Who copies took the processor from the thread that starts ops, too. */
+static void what_is_displaced_is_a_loss_to_links(void **state) {
+  (void)state;
+  teach_beside(0.022, (struct beside){.copy_seconds = 0.02, .displaced_seconds = 0.003});
+  assert_true(near(profile.pace_beside_copy, 0.75));
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[0]), 0.01));
+  double op_seconds[OPS];
+  assert_true(near(mr_outlook_typical_seconds(run, op_seconds), 0.035));
+  assert_true(near(op_seconds[0], 0.01) && near(op_seconds[1], 0.025));
+}
+
+/* Without links beside them ops took what they took. */
+static void what_nobody_displaced_is_no_loss(void **state) {
+  (void)state;
+  for (uint32_t i = 0; i < STEPS; i++) {
+    record(0.01, 0.02, (struct beside){.displaced_seconds = 0.003}, NULL);
+  }
+  learn(MR_LESSON_RUN);
+  assert_true(near(mr_profile_op_seconds(&profile, &ops[1]), 0.02));
+}
+
+/* What was reckoned of links does not count beside what a run shows; that counts half. */
+static void the_first_run_beside_links_counts_alone(void **state) {
+  (void)state;
+  const struct beside copies = {.copy_seconds = 0.02};
+  const struct beside drive = {.nvme_bytes = 50000000};
+  teach_alone();
+  profile.pace_beside_copy = 0.9;
+  run_beside(0.025, copies, MR_LESSON_MACHINE);
+  assert_true(near(profile.pace_beside_copy, 0.75));
+  assert_true(near(profile.copy_bytes_per_second[1], COPY_RATE));
+  profile.copy_bytes_per_second[1] = 1e9;
+  run_beside(0.029, copies, MR_LESSON_MACHINE);
+  assert_true(near(profile.pace_beside_copy, 0.65));
+  assert_true(near(profile.copy_bytes_per_second[1], 1.5e9));
+  nvme.op_seconds_per_byte = 3e-11;
+  run_beside(0.025, drive, MR_LESSON_MACHINE);
+  assert_true(near(nvme.op_seconds_per_byte, 1e-10));
+  run_beside(0.03, drive, MR_LESSON_MACHINE);
+  assert_true(near(nvme.op_seconds_per_byte, 1.5e-10));
 }
 
 /* Steps in which ops on a host got through 64 MiB while links moved so many bytes. */
@@ -409,6 +466,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_op_beside_nvme_teaches_what_a_byte_costs, set_up,
                                       tear_down),
       cmocka_unit_test_setup_teardown(an_op_beside_copies_teaches_its_pace, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_displaced_is_a_loss_to_links, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_nobody_displaced_is_no_loss, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(the_first_run_beside_links_counts_alone, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_host_teaches_what_its_memory_shares, set_up, tear_down),
       cmocka_unit_test_setup_teardown(of_two_links_the_dearer_one_learns, set_up, tear_down),
       cmocka_unit_test_setup_teardown(unknown_ops_teach_nothing_of_links, set_up, tear_down),

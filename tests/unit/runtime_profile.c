@@ -27,6 +27,7 @@ static void fill_example(void) {
   example.bytes_per_second = 2e10;
   example.bind_seconds_per_move = 2e-6;
   example.pace_beside_copy = 0.75;
+  example.copies_learned = true;
   example.host_bytes_per_second = 9e10;
   example.host_memory_bytes_per_second = 1.2e11;
   example.rate_count = 2;
@@ -38,6 +39,7 @@ static void fill_example(void) {
   example.paths[0].rates.write_bytes_per_second = 2e9;
   example.paths[0].rates.mixed_bytes_per_second = 4e9;
   example.paths[0].rates.op_seconds_per_byte = 1.0 / 7e9;
+  example.paths[0].rates.cost_learned = true;
   example.paths[0].rates.latency_seconds = 3e-4;
   example.paths[0].rates.mode = MR_STORE_STAGED;
   example.paths[0].rates.path_weights[0] = 1;
@@ -114,11 +116,16 @@ static void bad_texts_are_refused(void **state) {
   static const char no_rate[] =
       "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
       "\"flops_per_second\":1e-300,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
+  static const char half_learned[] =
+      "{\"memrun_profile\":2,\"machine\":\"m\",\"device_to_host\":1,\"host_to_device\":1,"
+      "\"flops_per_second\":1,\"bytes_per_second\":1,\"copies_learned\":0.5,\"ops\":[],\"paths\":[]"
+      "}";
   static const char *const bad[] = {"{\"memrun_profile\":1}",
                                     "{\"memrun_profile\":2}",
                                     negative_rate,
                                     half_an_op,
                                     faster_than_alone,
+                                    half_learned,
                                     no_rate};
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_UNSUPPORTED);
@@ -133,6 +140,7 @@ static void bad_texts_are_refused(void **state) {
       "\"flops_per_second\":1,\"bytes_per_second\":1,\"ops\":[],\"paths\":[]}";
   assert_int_equal(mr_profile_parse(good, strlen(good), &other), MR_OK);
   assert_true(other.bind_seconds_per_move == 0 && other.pace_beside_copy == 1);
+  assert_false(other.copies_learned);
   assert_true(other.host_bytes_per_second == 0 && other.host_memory_bytes_per_second == 0);
 }
 
