@@ -74,11 +74,8 @@ static void refresh_above(struct mr_books *books, uint32_t left, uint32_t right)
   }
 }
 
-/* [from, to) lies inside one turn. */
+/* [from, to) lies inside one turn and is not empty. */
 static void add_inside(struct mr_books *books, uint32_t from, uint32_t to, int64_t pages) {
-  if (from >= to) {
-    return;
-  }
   uint32_t left = from + books->leaves;
   uint32_t right = to + books->leaves;
   for (; left < right; left /= 2, right /= 2) {
@@ -92,11 +89,9 @@ static void add_inside(struct mr_books *books, uint32_t from, uint32_t to, int64
   refresh_above(books, from + books->leaves, to - 1 + books->leaves);
 }
 
-/* Both ends climb to where they meet, each taking in the neighbours that lie between them. */
+/* Both ends of [from, to), which is not empty, climb to where they meet, each taking in the
+ * neighbours that lie between them. */
 static int64_t most_inside(const struct mr_books *books, uint32_t from, uint32_t to) {
-  if (from >= to) {
-    return 0;
-  }
   uint32_t left = from + books->leaves;
   uint32_t right = to - 1 + books->leaves;
   int64_t left_most = books->most[left];
@@ -120,16 +115,23 @@ static int64_t most_inside(const struct mr_books *books, uint32_t from, uint32_t
   return most;
 }
 
+/* Divisions take longer than all the rest, and few ops are beyond the first turn. */
+static uint32_t in_turn(uint32_t op, uint32_t n) {
+  return op < n ? op : op % n;
+}
+
 void mr_books_add(struct mr_books *books, uint32_t from, uint32_t to, int64_t pages) {
   uint32_t n = books->op_count;
   if (from >= to) {
     return;
   }
   MR_ASSERT(to - from <= n);
-  uint32_t begin = from % n;
+  uint32_t begin = in_turn(from, n);
   uint32_t end = begin + (to - from);
   add_inside(books, begin, end < n ? end : n, pages);
-  add_inside(books, 0, end < n ? 0 : end - n, pages);
+  if (end > n) {
+    add_inside(books, 0, end - n, pages);
+  }
 }
 
 uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to) {
@@ -138,10 +140,12 @@ uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to)
     return 0;
   }
   MR_ASSERT(to - from <= n);
-  uint32_t begin = from % n;
+  uint32_t begin = in_turn(from, n);
   uint32_t end = begin + (to - from);
   int64_t most = most_inside(books, begin, end < n ? end : n);
-  most = larger(most, most_inside(books, 0, end < n ? 0 : end - n));
+  if (end > n) {
+    most = larger(most, most_inside(books, 0, end - n));
+  }
   MR_ASSERT(most >= 0);
   return (uint64_t)most;
 }

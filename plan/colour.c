@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "plan/draft.h"
+#include "plan/runs.h"
 
 /* Cuts of the circle that are tried, and in which order: each a stride further than the one before,
  * from the end of the step, which needs no more than is in use at once where nothing goes round. */
@@ -33,15 +34,6 @@
 /* Fewer of them for many items: 16 for 4,096, but never fewer than 4. */
 #define CUT_ITEMS  65536u
 #define LEAST_CUTS 4u
-
-#define MOST_RUN   0x7fffffffu
-
-/* Free pages [page, page + count) that nobody owns before op wanted_at (op_count: never). */
-struct run {
-  uint32_t page;
-  uint32_t count;
-  uint32_t wanted_at;
-};
 
 /* A half that is free, of a page that is split: the lower one of page p is 2 p, the upper 2 p + 1.
  */
@@ -58,9 +50,7 @@ struct colouring {
   uint32_t op_count;
   uint32_t *wanted_at; /* of each page */
   uint32_t wanted_capacity;
-  struct run *runs; /* ascending */
-  uint32_t run_count;
-  uint32_t run_capacity;
+  struct mr_runs runs;
   uint32_t page_count;
   uint64_t most_pages; /* a colouring that needs as many is given up */
   struct half *free_halves;
@@ -71,6 +61,11 @@ struct colouring {
   uint32_t *by_first; /* line items by first op */
   uint32_t *by_last;  /* all items by the op after which their pages are free */
 };
+
+/* The op that an unrolled one is: below two turns. */
+static uint32_t in_turn(uint32_t op, uint32_t op_count) {
+  return op < op_count ? op : op - op_count;
+}
 
 /* Whole pages of an item. */
 static uint32_t whole_pages(const struct colouring *c, const struct mr_colour_item *item) {
@@ -96,108 +91,20 @@ static mr_status add_pages(struct colouring *c, uint32_t *numbers, uint32_t coun
   return MR_OK;
 }
 
-/* The first run that starts at or after `page`. */
-static uint32_t run_after(const struct colouring *c, uint32_t page) {
-  uint32_t low = 0;
-  uint32_t high = c->run_count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (c->runs[middle].page < page) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-static mr_status insert_run(struct colouring *c, uint32_t at, struct run run) {
-  mr_status status =
-      mr_array_reserve((void **)&c->runs, &c->run_capacity, c->run_count + 1ull, sizeof *c->runs);
-  if (status == MR_OK) {
-    memmove(&c->runs[at + 1], &c->runs[at], (c->run_count - at) * sizeof *c->runs);
-    c->runs[at] = run;
-    c->run_count++;
-  }
-  return status;
-}
-
-static void remove_run(struct colouring *c, uint32_t at) {
-  c->run_count--;
-  memmove(&c->runs[at], &c->runs[at + 1], (c->run_count - at) * sizeof *c->runs);
-}
-
-/* Gives back neighbours that are wanted at the same op, joined with the runs beside them. */
-static mr_status free_run(struct colouring *c, struct run run) {
-  uint32_t at = run_after(c, run.page);
-  if (at > 0) {
-    struct run *before = &c->runs[at - 1];
-    if (before->page + before->count == run.page && before->wanted_at == run.wanted_at) {
-      run.page = before->page;
-      run.count += before->count;
-      remove_run(c, --at);
-    }
-  }
-  if (at < c->run_count && run.page + run.count == c->runs[at].page &&
-      c->runs[at].wanted_at == run.wanted_at) {
-    run.count += c->runs[at].count;
-    remove_run(c, at);
-  }
-  return insert_run(c, at, run);
-}
-
 static mr_status free_pages(struct colouring *c, const uint32_t *numbers, uint32_t count) {
   uint32_t start = 0;
   for (uint32_t i = 1; i <= count; i++) {
     bool joined = i < count && numbers[i] == numbers[i - 1] + 1 &&
                   c->wanted_at[numbers[i]] == c->wanted_at[numbers[start]];
     if (joined) continue;
-    mr_status status =
-        free_run(c, (struct run){numbers[start], i - start, c->wanted_at[numbers[start]]});
+    mr_status status = mr_runs_add(
+        &c->runs, (struct mr_run){numbers[start], i - start, c->wanted_at[numbers[start]]});
     if (status != MR_OK) {
       return status;
     }
     start = i;
   }
   return MR_OK;
-}
-
-/* Takes [page, page + count) out of run `at`, which holds it. */
-static mr_status cut_run(struct colouring *c, uint32_t at, uint32_t page, uint32_t count) {
-  struct run *run = &c->runs[at];
-  struct run tail = {page + count, run->page + run->count - (page + count), run->wanted_at};
-  if (page > run->page) {
-    run->count = page - run->page;
-    at++;
-  } else {
-    remove_run(c, at);
-  }
-  return tail.count > 0 ? insert_run(c, at, tail) : MR_OK;
-}
-
-/* How badly a run suits a stay to the end of last_op. It had better hold all and be the smallest
- * that does, else the largest, and be wanted soon after; which of the two comes first depends.
- * UINT64_MAX: it is wanted before. */
-static uint64_t misfit(const struct colouring *c, const struct run *run, uint32_t last_op,
-                       uint32_t count) {
-  uint64_t spread = run->count < count;
-  uint64_t size = spread ? MOST_RUN - run->count : run->count;
-  uint64_t wanted_at = run->wanted_at;
-  uint64_t key =
-      c->neighbours ? spread << 63 | size << 32 | wanted_at : wanted_at << 32 | spread << 31 | size;
-  return wanted_at > last_op ? key : UINT64_MAX;
-}
-
-/* The run that suits best, the first of equals; run_count: none does. */
-static uint32_t best_run(const struct colouring *c, uint32_t last_op, uint32_t count) {
-  uint32_t best = c->run_count;
-  uint64_t least = UINT64_MAX;
-  for (uint32_t i = 0; i < c->run_count; i++) {
-    uint64_t key = misfit(c, &c->runs[i], last_op, count);
-    best = key < least ? i : best;
-    least = key < least ? key : least;
-  }
-  return best;
 }
 
 static mr_status push_half(struct colouring *c, uint32_t number, uint32_t wanted_at) {
@@ -244,14 +151,14 @@ static mr_status take_half(struct colouring *c, uint32_t last_op, uint32_t *numb
     c->free_halves[i] = c->free_halves[--c->half_count];
     return MR_OK;
   }
-  uint32_t at = best_run(c, last_op, 1);
+  uint32_t at = mr_runs_best(&c->runs, last_op, 1, c->neighbours);
   uint32_t page = c->page_count;
   uint32_t wanted_at = c->op_count;
   mr_status status = MR_OK;
-  if (at < c->run_count) {
-    page = c->runs[at].page;
-    wanted_at = c->runs[at].wanted_at;
-    status = cut_run(c, at, page, 1);
+  if (at < c->runs.count) {
+    page = c->runs.pages[at];
+    wanted_at = c->runs.wanted_at[at];
+    status = mr_runs_cut(&c->runs, at, page, 1);
   } else {
     status = add_pages(c, &page, 1, wanted_at);
   }
@@ -273,7 +180,7 @@ static mr_status free_half(struct colouring *c, uint32_t number) {
   uint32_t page = number / 2;
   c->free_halves[i] = c->free_halves[--c->half_count];
   c->wanted_at[page] = other < wanted_at ? other : wanted_at;
-  return free_run(c, (struct run){page, 1, c->wanted_at[page]});
+  return mr_runs_add(&c->runs, (struct mr_run){page, 1, c->wanted_at[page]});
 }
 
 /* A half that a stay has from before the line begins and again from op wanted_at on. */
@@ -303,16 +210,16 @@ static bool has_wish(const struct colouring *c, const struct mr_colour_item *ite
  * *at_out: which. 0: the first is in none. */
 static uint32_t free_together(const struct colouring *c, const uint32_t *pages, uint32_t count,
                               uint32_t last_op, uint32_t *at_out) {
-  uint32_t at = run_after(c, pages[0] + 1);
+  uint32_t at = mr_runs_after(&c->runs, pages[0] + 1);
   if (at == 0) {
     return 0;
   }
-  const struct run *run = &c->runs[at - 1];
-  uint32_t into = pages[0] - run->page;
-  if (into >= run->count || run->wanted_at <= last_op) {
+  const struct mr_run run = mr_runs_at(&c->runs, at - 1);
+  uint32_t into = pages[0] - run.page;
+  if (into >= run.count || run.wanted_at <= last_op) {
     return 0;
   }
-  uint32_t most = (uint32_t)mr_min_u64(count, run->count - into);
+  uint32_t most = (uint32_t)mr_min_u64(count, run.count - into);
   uint32_t together = 1;
   while (together < most && pages[together] == pages[0] + together) {
     together++;
@@ -341,7 +248,7 @@ static mr_status take_same(struct colouring *c, const struct mr_colour_item *ite
   for (uint32_t i = 0; i < count; i += together) {
     together = free_together(c, &wish[i], count - i, item->last_op, &at);
     memcpy(&c->pages[item->first_page + i], &wish[i], together * sizeof *wish);
-    mr_status status = cut_run(c, at, wish[i], together);
+    mr_status status = mr_runs_cut(&c->runs, at, wish[i], together);
     if (status != MR_OK) {
       return status;
     }
@@ -375,13 +282,13 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
   uint32_t wanted = whole_pages(c, item);
   uint32_t have = 0;
   while (have < wanted) {
-    uint32_t at = best_run(c, item->last_op, wanted - have);
-    if (at == c->run_count) break;
-    uint32_t page = c->runs[at].page;
-    uint32_t count = (uint32_t)mr_min_u64(c->runs[at].count, wanted - have);
+    uint32_t at = mr_runs_best(&c->runs, item->last_op, wanted - have, c->neighbours);
+    if (at == c->runs.count) break;
+    uint32_t page = c->runs.pages[at];
+    uint32_t count = (uint32_t)mr_min_u64(c->runs.counts[at], wanted - have);
     add_run(numbers, have, page, count);
     have += count;
-    status = cut_run(c, at, page, count);
+    status = mr_runs_cut(&c->runs, at, page, count);
     if (status != MR_OK) {
       return status;
     }
@@ -400,7 +307,7 @@ static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first
       first_starts[item->first_op + 1]++;
     }
     if (!item->always) {
-      last_starts[item->last_op % c->op_count + 1]++;
+      last_starts[in_turn(item->last_op, c->op_count) + 1]++;
     }
   }
   for (uint32_t k = 0; k < c->op_count; k++) {
@@ -413,7 +320,7 @@ static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first
       c->by_first[first_starts[item->first_op]++] = i;
     }
     if (!item->always) {
-      c->by_last[last_starts[item->last_op % c->op_count]++] = i;
+      c->by_last[last_starts[in_turn(item->last_op, c->op_count)]++] = i;
     }
   }
 }
@@ -455,7 +362,7 @@ static mr_status colour_line(struct colouring *c, const uint32_t *first_ends,
     for (; k > 0 && freed < last_ends[k - 1]; freed++) {
       const struct mr_colour_item *item = &c->items[c->by_last[freed]];
       bool again =
-          item->last_op >= c->op_count && item->last_op % c->op_count + 1 == item->first_op;
+          item->last_op >= c->op_count && item->last_op - c->op_count + 1 == item->first_op;
       mr_status status = again ? MR_OK : free_item(c, item);
       if (status != MR_OK) {
         return status;
@@ -491,7 +398,7 @@ static mr_status colour_cut(struct colouring *c, uint32_t item_count) {
   free(c->by_first);
   free(c->by_last);
   free(c->wanted_at);
-  free(c->runs);
+  mr_runs_fini(&c->runs);
   free(c->free_halves);
   free(c->half_wanted);
   return status;
@@ -538,7 +445,7 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
   for (uint32_t i = 0; i < item_count; i++) {
     uint32_t length = items[i].last_op - items[i].first_op;
     turned[i] = items[i];
-    turned[i].first_op = (items[i].first_op + op_count - cut) % op_count;
+    turned[i].first_op = in_turn(items[i].first_op + op_count - cut, op_count);
     turned[i].last_op = turned[i].first_op + length;
   }
 }

@@ -23,7 +23,7 @@ struct mr_crowd_block {
 
 struct mr_crowd {
   uint32_t op_count;
-  uint32_t block_ops;
+  uint32_t block_bits;    /* a block has 2 to that many ops */
   uint64_t *excess;       /* of each op; 0: not crowded */
   uint64_t *pages_before; /* each op: excess of those before it in its block, `taken` unseen */
   uint32_t *ops_before;   /* and how many of them are crowded */

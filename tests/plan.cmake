@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(plan unit/plan_programs.c)
 memrun_unit_test(plan_books)
+memrun_unit_test(plan_runs)
 memrun_unit_test(plan_drive unit/plan_programs.c)
 memrun_unit_test(plan_alike unit/plan_programs.c)
 memrun_unit_test(plan_price unit/plan_programs.c)
