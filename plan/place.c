@@ -12,7 +12,6 @@
  */
 #include "plan/place.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +64,7 @@ mr_status mr_placement_plan(void *context, uint32_t index) {
     problem.search_rounds = 0;
     problem.useful_seconds = INFINITY;
   }
-  problem.on_host = trial->on_host;
+  problem.on_host = trial->none ? NULL : trial->on_host;
   trial->plan = (struct mr_program_plan){.program = problem.program};
   return mr_plan_make_placed(&problem, &trial->plan);
 }
@@ -169,34 +168,60 @@ static bool must_move(const struct mr_plan_problem *problem) {
 
 static mr_status plan_first(void *context, uint32_t index) {
   struct mr_placement *p = context;
-  struct mr_plan_problem problem = p->problem;
-  if (index > 0) {
-    return mr_placement_plan(p, 0);
-  }
-  if (p->skips_first) {
-    problem.useful_seconds = DBL_MIN; /* no plan is of use then: this tells the footprint alone */
-  }
-  return mr_plan_make_placed(&problem, p->best);
+  return index > 0 ? mr_placement_plan(p, 0) : mr_plan_make_placed(&p->problem, p->best);
 }
 
 /* The plan with nothing on the host, then what is better; where a thread is to spare, the first
  * trial beside it. That the first plan is of no use says nothing of the others: what is used on the
- * host need not be moved. Beside a host that is apart the first plan of a long program is made only
- * where no other is to be had: it is hardly ever the best where parameters or states must move. */
+ * host need not be moved. */
 static mr_status choose(struct mr_placement *p) {
   bool apart = p->problem.host_apart;
   bool ahead = !apart && mr_crew_has_spare(p->problem.crew) && add_unmoved(p);
   p->trials[0].wanted = ahead;
-  p->skips_first = apart && mr_placement_is_long(p) && must_move(&p->problem);
   mr_status status = mr_crew_run(p->problem.crew, ahead ? 2 : 1, plan_first, p);
   if (status == MR_OK && may_gain(p)) {
-    status = apart ? mr_placement_improve_apart(p) : improve(p, ahead);
+    status = apart ? mr_placement_improve_apart(p, false) : improve(p, ahead);
   }
-  if (status == MR_OK && p->skips_first && !p->best->fits) {
+  return status;
+}
+
+static mr_status measure_footprint(struct mr_placement *p) {
+  struct mr_plan_problem problem = p->problem;
+  problem.useful_seconds = MR_USE_NONE;
+  return mr_plan_make_placed(&problem, p->best);
+}
+
+/* Whether the plan with nothing on the host is left out, unless no other is to be had: in a long
+ * program it is hardly ever the best where parameters or states must move. */
+static bool leaves_none_out(const struct mr_placement *p) {
+  return mr_placement_is_long(p) && must_move(&p->problem);
+}
+
+/* Beside a host that is apart, where not everything can stay on the device: the plan with nothing
+ * on the host is made beside the others, and with search where it looks as good as they do. Which
+ * rung all of them are made for follows from its footprint. */
+static mr_status choose_apart(struct mr_placement *p) {
+  mr_status status = measure_footprint(p);
+  if (status != MR_OK) {
+    return status;
+  }
+  if (p->best->footprint_bytes <= p->problem.budget_bytes[MR_TIER_DEVICE]) {
     mr_plan_clear(p->best);
     *p->best = (struct mr_program_plan){.program = p->problem.program};
-    status = mr_plan_make_placed(&p->problem, p->best);
+    return choose(p);
   }
+  p->best->smallest_device_bytes = UINT64_MAX;
+  status = mr_placement_improve_apart(p, !leaves_none_out(p));
+  if (status == MR_OK && !p->best->fits) {
+    p->trials[0].none = true;
+    status = mr_placement_try(p);
+    p->trials[0].none = false;
+  }
+  return status;
+}
+
+static mr_status choose_either(struct mr_placement *p) {
+  mr_status status = p->problem.host_apart ? choose_apart(p) : choose(p);
   for (uint32_t i = 0; i < MR_TRIALS; i++) {
     mr_plan_clear(&p->trials[i].plan);
   }
@@ -214,7 +239,7 @@ static mr_status try_rung(struct mr_placement *p, uint32_t from, struct mr_progr
   }
   memset(p->chosen, 0, p->liveness.tensor_count * sizeof *p->chosen);
   p->best = &rung;
-  mr_status status = choose(p);
+  mr_status status = choose_either(p);
   p->best = NULL;
   *going_out = status == MR_OK && rung.fits && mr_program_plan_moved_bytes(&rung) > 0;
   if (status != MR_OK || (plan->fits && !(rung.fits && rung.step_seconds < plan->step_seconds))) {

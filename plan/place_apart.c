@@ -28,6 +28,12 @@
 #define CROWDED_PARTS 2u  /* with search where the host is crowded: */
 #define CROWDED_ROOM  0.5 /* it has room for less than this part of the updates; */
 #define LONG_LAST     4u  /* and in long programs, where it is not */
+#define MOST_SHARES   4u  /* that are planned with search */
+/* What looks longer without search by no more than such a part is searched for, too: none of the
+ * updates on the host beside the best shares, ops that are no updates beside the best plan. Of 145
+ * jobs none was longer by what is left out so. */
+#define NONE_MARGIN   0.15
+#define OTHERS_MARGIN 0.02
 
 /* Which of the updates the host runs: those with the most slack, or others. */
 enum pick { PICK_SLACK, PICK_OTHERS, PICK_COUNT };
@@ -249,36 +255,65 @@ static uint32_t step_from(const struct shares *s, uint32_t middle, uint32_t by, 
   return parts < s->most ? parts : s->most;
 }
 
+/* Shares that are planned side by side. */
+struct round {
+  struct shares *shares;
+  struct share *tried[MR_TRIALS];
+  uint32_t count;
+};
+
+/* Adds none of the updates. */
+static void add_none(struct round *round) {
+  struct share *none = &round->shares->of[PICK_SLACK][0];
+  struct mr_trial *trial = &round->shares->placement->trials[round->count];
+  memset(trial->on_host, 0, round->shares->graph->tensor_count * sizeof *trial->on_host);
+  trial->none = true;
+  trial->wanted = true;
+  none->tried = true;
+  round->tried[round->count++] = none;
+}
+
+/* Adds a share unless it was tried. */
+static mr_status add_share(struct round *round, enum pick pick, uint32_t parts) {
+  struct shares *s = round->shares;
+  struct share *share = &s->of[pick][parts];
+  if (parts == 0 || share->tried) {
+    return MR_OK;
+  }
+  MR_ASSERT(round->count < MR_TRIALS);
+  struct mr_trial *trial = &s->placement->trials[round->count];
+  want_share(s, trial, pick, parts);
+  mr_status status = find_ops(s, trial, share->ops);
+  share->same = find_same(s, share);
+  share->tried = true;
+  trial->wanted = share->same == NULL;
+  round->tried[round->count++] = share;
+  return status;
+}
+
 /* Plans for the shares that differ by so many parts from those in the middle, and for these, unless
  * they were tried; where plans are not searched for, of the one kind alone. */
-static mr_status try_around(struct shares *s, const uint32_t middle[PICK_COUNT], uint32_t by) {
-  struct mr_placement *p = s->placement;
-  bool both = p->problem.search_rounds > 0;
-  struct share *tried[MR_TRIALS];
-  uint32_t count = 0;
+static mr_status add_around(struct round *round, const uint32_t middle[PICK_COUNT], uint32_t by) {
+  bool both = round->shares->placement->problem.search_rounds > 0;
   mr_status status = MR_OK;
   for (uint32_t i = 0; status == MR_OK && i < 3 * PICK_COUNT; i++) {
     enum pick pick = i % PICK_COUNT;
-    uint32_t parts = step_from(s, middle[pick], by, i / PICK_COUNT);
-    bool is_share = parts > 0 && (pick == PICK_SLACK || both);
-    if (!is_share || s->of[pick][parts].tried) continue;
-    MR_ASSERT(count < MR_TRIALS);
-    struct mr_trial *trial = &p->trials[count];
-    struct share *share = &s->of[pick][parts];
-    want_share(s, trial, pick, parts);
-    status = find_ops(s, trial, share->ops);
-    share->same = find_same(s, share);
-    share->tried = true;
-    trial->wanted = share->same == NULL;
-    tried[count++] = share;
-  }
-  if (status == MR_OK) {
-    status = mr_crew_run(p->problem.crew, count, mr_placement_plan, p);
-  }
-  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
-    if (p->trials[i].wanted) {
-      tried[i]->seconds = mr_placement_take(p, &p->trials[i]);
+    if (pick == PICK_SLACK || both) {
+      status = add_share(round, pick, step_from(round->shares, middle[pick], by, i / PICK_COUNT));
     }
+  }
+  return status;
+}
+
+static mr_status try_round(struct round *round) {
+  struct mr_placement *p = round->shares->placement;
+  mr_status status = mr_crew_run(p->problem.crew, round->count, mr_placement_plan, p);
+  for (uint32_t i = 0; i < round->count; i++) {
+    struct mr_trial *trial = &p->trials[i];
+    if (status == MR_OK && trial->wanted) {
+      round->tried[i]->seconds = mr_placement_take(p, trial);
+    }
+    trial->none = false;
   }
   return status;
 }
@@ -310,14 +345,32 @@ static void want_best(struct shares *s, enum pick pick, struct mr_trial *trial) 
   }
 }
 
-/* Plans for so many trials with search. */
-static mr_status try_trials(struct mr_placement *p, uint32_t count) {
-  mr_status status = mr_crew_run(p->problem.crew, count, mr_placement_plan, p);
-  for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+/* Whether none of the updates looks as good as the best share that was looked at, if any was. */
+static bool none_is_near(const struct shares *s) {
+  double seconds = seconds_of(&s->of[PICK_SLACK][0]);
+  double least = INFINITY;
+  for (uint32_t i = 1; i < PICK_COUNT * (PARTS + 1); i++) {
+    const struct share *share = &s->of[i / (PARTS + 1)][i % (PARTS + 1)];
+    least = share->same == NULL ? fmin(least, seconds_of(share)) : least;
+  }
+  return !isinf(seconds) && seconds <= least * (1 + NONE_MARGIN);
+}
+
+/* Plans for so many trials with search, and where that is `near` for none of the updates, unless
+ * the best plan is one. */
+static mr_status try_trials(struct shares *s, uint32_t count, bool near) {
+  struct mr_placement *p = s->placement;
+  struct mr_trial *last = &p->trials[count];
+  last->none = near && !p->best->fits;
+  last->wanted = last->none;
+  memset(last->on_host, 0, s->graph->tensor_count * sizeof *last->on_host);
+  mr_status status = mr_crew_run(p->problem.crew, count + 1, mr_placement_plan, p);
+  for (uint32_t i = 0; status == MR_OK && i <= count; i++) {
     if (p->trials[i].wanted) {
       (void)mr_placement_take(p, &p->trials[i]);
     }
   }
+  last->none = false;
   return status;
 }
 
@@ -325,11 +378,12 @@ static mr_status try_trials(struct mr_placement *p, uint32_t count) {
  * the host is crowded. */
 static mr_status try_best(struct shares *s) {
   bool few = mr_placement_is_long(s->placement) || s->crowded;
-  uint32_t count = few ? PICK_COUNT : MR_TRIALS;
+  uint32_t count = few ? PICK_COUNT : MOST_SHARES;
+  bool near = none_is_near(s);
   for (uint32_t i = 0; i < count; i++) {
     want_best(s, i % PICK_COUNT, &s->placement->trials[i]);
   }
-  return try_trials(s->placement, count);
+  return try_trials(s, count, near);
 }
 
 /* Plans for all that the host has room for and a half of it with search, with no look before. */
@@ -338,11 +392,13 @@ static mr_status try_two(struct shares *s) {
     want_share(s, &s->placement->trials[i], PICK_SLACK, i == 0 ? s->most : PARTS / 2);
     s->placement->trials[i].wanted = true;
   }
-  return try_trials(s->placement, 2);
+  return try_trials(s, 2, none_is_near(s));
 }
 
-/* Looks at shares without search, more and more alike. */
-static mr_status try_shares(struct shares *s) {
+/* Looks at shares without search, more and more alike, and at `none` beside the first. Where plans
+ * are not searched for, the one below the most is one of the first: it is wanted whatever they are.
+ */
+static mr_status try_shares(struct shares *s, bool none) {
   struct mr_placement *p = s->placement;
   bool searches = p->problem.search_rounds > 0;
   bool is_long = mr_placement_is_long(p);
@@ -355,26 +411,62 @@ static mr_status try_shares(struct shares *s) {
   mr_status status = MR_OK;
   p->briefly = searches;
   for (uint32_t by = first; status == MR_OK && by >= last; by /= 2) {
-    status = try_around(s, best, by);
+    struct round round = {.shares = s};
+    if (by == first && none) {
+      add_none(&round);
+    }
+    status = add_around(&round, best, by);
+    if (status == MR_OK && by == first && by > last && !searches) {
+      status = add_share(&round, PICK_SLACK, step_from(s, s->most, by / 2, 0));
+    }
+    if (status == MR_OK) {
+      status = try_round(&round);
+    }
     find_best(s, best);
   }
   p->briefly = false;
   return status;
 }
 
-/* Plans with those of the other ops there too. */
-static mr_status try_others(struct mr_placement *p) {
-  const struct mr_graph *graph = p->problem.program;
-  struct mr_trial *trial = &p->trials[0];
-  bool any = false;
-  memcpy(trial->on_host, p->chosen, graph->tensor_count * sizeof *trial->on_host);
-  for (mr_op_id k = 0; k < graph->op_count; k++) {
-    if (mr_op_is_host_capable(graph, k) && !mr_is_update(graph, k)) {
-      mr_want_on_host(graph, k, trial->on_host);
-      any = true;
+/* Has the first trial want on the host what the best plan has there, and those of the other ops
+ * that can, and the second what the best plan has; false: the host would run the same. */
+static mr_status want_others(struct shares *s, bool *any_out) {
+  struct mr_placement *p = s->placement;
+  bool *ops[2] = {s->of[0][0].ops, s->of[0][1].ops}; /* of shares that nobody asks for any more */
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < 2; i++) {
+    memcpy(p->trials[i].on_host, p->chosen, s->graph->tensor_count * sizeof *p->chosen);
+    p->trials[i].wanted = true;
+  }
+  for (mr_op_id k = 0; k < s->graph->op_count; k++) {
+    if (mr_op_is_host_capable(s->graph, k) && !mr_is_update(s->graph, k)) {
+      mr_want_on_host(s->graph, k, p->trials[0].on_host);
     }
   }
-  return any ? mr_placement_try(p) : MR_OK;
+  for (uint32_t i = 0; i < 2 && status == MR_OK; i++) {
+    status = find_ops(s, &p->trials[i], ops[i]);
+  }
+  *any_out = status == MR_OK && memcmp(ops[0], ops[1], s->graph->op_count * sizeof **ops) != 0;
+  return status;
+}
+
+/* Plans with those of the other ops there too, where that looks as good. */
+static mr_status try_others(struct shares *s) {
+  struct mr_placement *p = s->placement;
+  bool any = false;
+  mr_status status = want_others(s, &any);
+  if (status != MR_OK || !any) {
+    return status;
+  }
+  p->briefly = true;
+  status = mr_crew_run(p->problem.crew, 2, mr_placement_plan, p);
+  p->briefly = false;
+  if (status != MR_OK) {
+    return status;
+  }
+  double with = mr_placement_take(p, &p->trials[0]);
+  double without = mr_placement_take(p, &p->trials[1]);
+  return with <= without * (1 + OTHERS_MARGIN) ? mr_placement_try(p) : MR_OK;
 }
 
 /* The part of the updates that a host with such a budget runs where all are wanted there. */
@@ -408,9 +500,8 @@ static mr_status measure_room(struct shares *s) {
   return status;
 }
 
-/* No share is tried but that of none of the updates, which the best plan is for. */
+/* No share is tried but that of none of the updates, where the best plan is for it. */
 static mr_status shares_init(struct shares *s, struct mr_placement *p) {
-  const struct mr_program_plan *best = p->best;
   uint64_t op_count = p->problem.program->op_count;
   *s = (struct shares){.placement = p, .graph = p->problem.program};
   s->ops = mr_allocate(PICK_COUNT * (PARTS + 1ull) * op_count, sizeof *s->ops);
@@ -422,15 +513,15 @@ static mr_status shares_init(struct shares *s, struct mr_placement *p) {
     s->of[i / (PARTS + 1)][i % (PARTS + 1)].ops = s->ops + i * op_count;
   }
   struct share *none = &s->of[PICK_SLACK][0];
-  none->tried = true;
-  none->seconds = best->fits && !best->useless ? best->step_seconds : INFINITY;
+  none->tried = p->best->fits;
+  none->seconds = p->best->fits && !p->best->useless ? p->best->step_seconds : INFINITY;
   return measure_room(s);
 }
 
 /* Which shares are tried depends on what others of the rung take, not on the best so far: see
  * plan/plan.h. Without search few will do, and the updates; in a long program, where a host is
  * crowded, all that it has room for. */
-mr_status mr_placement_improve_apart(struct mr_placement *p) {
+mr_status mr_placement_improve_apart(struct mr_placement *p, bool none) {
   struct shares shares;
   bool searches = p->problem.search_rounds > 0;
   bool is_long = mr_placement_is_long(p);
@@ -438,13 +529,13 @@ mr_status mr_placement_improve_apart(struct mr_placement *p) {
   if (status == MR_OK && searches && is_long && shares.crowded) {
     status = try_two(&shares);
   } else if (status == MR_OK) {
-    status = try_shares(&shares);
+    status = try_shares(&shares, none);
     if (status == MR_OK && searches) {
       status = try_best(&shares);
     }
   }
   if (status == MR_OK && searches && !is_long) {
-    status = try_others(p);
+    status = try_others(&shares);
   }
   free(shares.groups[PICK_SLACK]);
   free(shares.groups[PICK_OTHERS]);

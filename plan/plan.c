@@ -498,6 +498,15 @@ static mr_status refuse(struct maker *maker) {
   return status;
 }
 
+/* Of a problem that no plan was made for, the pages that one would have. */
+static mr_status name_pages(struct maker *maker) {
+  uint32_t choice = 0;
+  mr_status status = choose_pages(maker, maker->problem->budget_bytes[MR_TIER_DEVICE], &choice);
+  choice = choice < maker->choice_count ? choice : maker->choice_count - 1;
+  maker->plan->page_bytes = maker->choices[choice].page_bytes;
+  return status;
+}
+
 uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan) {
   uint64_t bytes = 0;
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
@@ -515,9 +524,9 @@ static mr_status make(struct maker *maker) {
   uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
   struct mr_draft *draft = NULL;
   double bound_seconds = 0;
-  bool useless = false;
+  bool useless = problem->useful_seconds == MR_USE_NONE;
   mr_status status = draft_of(maker, maker->footprint_choice, &draft);
-  if (status == MR_OK && must_be_useful(problem)) {
+  if (status == MR_OK && !useless && must_be_useful(problem)) {
     status = bound_at(maker, device_bytes, &bound_seconds);
     useless = is_hopeless(maker, bound_seconds);
   }
@@ -542,6 +551,9 @@ static mr_status make(struct maker *maker) {
   }
   if (status == MR_OK && !useless && !maker->plan->fits) {
     status = refuse(maker);
+  }
+  if (status == MR_OK && useless && maker->plan->page_bytes == 0) {
+    status = name_pages(maker);
   }
   maker->plan->useless = useless;
   maker->plan->footprint_bytes = maker->footprint_bytes[maker->footprint_choice];

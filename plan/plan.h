@@ -111,6 +111,7 @@
 #ifndef MEMRUN_PLAN_PLAN_H
 #define MEMRUN_PLAN_PLAN_H
 
+#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -128,6 +129,8 @@
 #define MR_QUEUE_COUNT    (MR_QUEUE_HOST + 1u)
 #define MR_NO_INSTANCE    UINT32_MAX
 #define MR_NO_SLOT        UINT32_MAX
+
+#define MR_USE_NONE       DBL_MIN /* seconds */
 
 /* What the machine does; from measurement or from a file. */
 struct mr_link_rate {
@@ -183,7 +186,8 @@ struct mr_plan_problem {
   bool whole_budget;      /* the highest of them is all of the budget, not the rung below it; short
                              programs that are searched at length keep to the ladder */
   double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
-                             refusal says; INFINITY: any that fits is */
+                             refusal says; INFINITY: any that fits is; MR_USE_NONE: none is, and the
+                             footprint and the size of pages are told alone */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
