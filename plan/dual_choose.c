@@ -16,8 +16,11 @@
 /* The part that a choice has, before it is set against those of the others: 1 of the best, 0 from
  * `width` above it on. */
 static double favour(double above, double width) {
+  if (above >= width) { /* nearly all are: they are not worth a division */
+    return above <= 0;
+  }
   double nearness = width > 0 ? 1 - above / width : above <= 0;
-  return nearness > 0 ? nearness * nearness : 0;
+  return nearness * nearness;
 }
 
 /* The part of a choice that costs so much where the other costs nothing. */
@@ -62,13 +65,16 @@ static void free_room(struct mr_dual *t, double bytes, uint32_t begin, uint32_t 
 /* What coming back costs, from the last window to the first; what being made again does. */
 static void look_ahead(struct mr_dual *t, struct mr_stay *stay) {
   double *ahead = &t->ahead[stay->ahead];
+  double *back = &t->back[stay->ahead];
   double least = INFINITY;
   double again = INFINITY;
   for (uint32_t v = stay->to + 1; v-- > stay->from;) {
     double till = price_till(t, stay, v);
-    least = mr_min_double(least, t->movable ? toll_in(t, v)->in - till : INFINITY);
+    double cost = t->movable ? toll_in(t, v)->in - till : INFINITY;
+    least = mr_min_double(least, cost);
     again = mr_min_double(again, toll_in(t, v)->ops * stay->remake - till);
     ahead[v - stay->from] = least;
+    back[v - stay->from] = cost;
   }
   stay->remade = stay->remake >= 0 ? again + t->before[stay->begin] : INFINITY;
 }
@@ -128,7 +134,7 @@ static void settle_stay(struct mr_dual *t, const struct mr_stay *stay, const str
   least = mr_min_double(least, 0);
   double sum = favour(-least, width);
   for (uint32_t v = moved < width ? start->window : stay->to + 1; v <= stay->to; v++) {
-    double cost = toll_in(t, v)->in - price_till(t, stay, v) + t->before[start->op];
+    double cost = t->back[stay->ahead + v - stay->from] + t->before[start->op];
     sum += add_way(ways, &count, &(struct way){v, true, 0}, cost - least, width);
   }
   for (uint32_t v = stay->remade < width ? stay->from : stay->to + 1; v <= stay->to; v++) {

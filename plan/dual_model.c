@@ -33,6 +33,7 @@ void mr_dual_fini(struct mr_dual *t) {
   free(t->sites);
   free(t->price);
   free(t->before);
+  free(t->back);
   free(t->ahead);
   free(t->excess);
 }
@@ -324,7 +325,9 @@ mr_status mr_dual_cut(struct mr_dual *t, const struct mr_plan_problem *problem,
       cells += stay->to - stay->from + 1;
     }
   }
+  free(t->back);
   free(t->ahead);
+  t->back = mr_allocate(cells, sizeof *t->back);
   t->ahead = mr_allocate(cells, sizeof *t->ahead);
-  return t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
+  return t->back == NULL || t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
 }

@@ -74,8 +74,9 @@ struct mr_dual {
   struct mr_toll toll[MR_DUAL_WINDOWS]; /* what the weighted resources take */
 
   double *before; /* sums of prices over two steps, before each op */
-  double *ahead;  /* for each window of each stay: the least that coming back in it or later costs,
-                     less the prices up to there */
+  double *back;   /* for each window of each stay: what coming back in it costs, less the prices up
+                     to there */
+  double *ahead;  /* the least of that window and later ones */
   double *excess; /* the room that is short at each op under what is chosen */
   struct mr_toll used[MR_DUAL_WINDOWS]; /* by it */
 };
