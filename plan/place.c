@@ -76,7 +76,9 @@ double mr_placement_take(struct mr_placement *p, struct mr_trial *trial) {
     plan->footprint_bytes = p->best->footprint_bytes;
     mr_plan_clear(p->best);
     *p->best = *plan;
-    memcpy(p->chosen, trial->on_host, p->liveness.tensor_count * sizeof *p->chosen);
+    for (uint32_t t = 0; t < p->liveness.tensor_count; t++) {
+      p->chosen[t] = trial->on_host[t] && !trial->none;
+    }
   } else {
     mr_plan_clear(plan);
   }

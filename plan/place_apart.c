@@ -266,7 +266,6 @@ struct round {
 static void add_none(struct round *round) {
   struct share *none = &round->shares->of[PICK_SLACK][0];
   struct mr_trial *trial = &round->shares->placement->trials[round->count];
-  memset(trial->on_host, 0, round->shares->graph->tensor_count * sizeof *trial->on_host);
   trial->none = true;
   trial->wanted = true;
   none->tried = true;
@@ -356,14 +355,13 @@ static bool none_is_near(const struct shares *s) {
   return !isinf(seconds) && seconds <= least * (1 + NONE_MARGIN);
 }
 
-/* Plans for so many trials with search, and where that is `near` for none of the updates, unless
- * the best plan is one. */
-static mr_status try_trials(struct shares *s, uint32_t count, bool near) {
+/* Plans for so many trials with search, and for `none` of the updates unless the best plan is one
+ * of that. */
+static mr_status try_trials(struct shares *s, uint32_t count, bool none) {
   struct mr_placement *p = s->placement;
   struct mr_trial *last = &p->trials[count];
-  last->none = near && !p->best->fits;
+  last->none = none && !p->best->fits;
   last->wanted = last->none;
-  memset(last->on_host, 0, s->graph->tensor_count * sizeof *last->on_host);
   mr_status status = mr_crew_run(p->problem.crew, count + 1, mr_placement_plan, p);
   for (uint32_t i = 0; status == MR_OK && i <= count; i++) {
     if (p->trials[i].wanted) {
@@ -386,13 +384,14 @@ static mr_status try_best(struct shares *s) {
   return try_trials(s, count, near);
 }
 
-/* Plans for all that the host has room for and a half of it with search, with no look before. */
-static mr_status try_two(struct shares *s) {
+/* Plans for all that the host has room for, for a half of it and for `none`, with search and no
+ * look before. */
+static mr_status try_two(struct shares *s, bool none) {
   for (uint32_t i = 0; i < 2; i++) {
     want_share(s, &s->placement->trials[i], PICK_SLACK, i == 0 ? s->most : PARTS / 2);
     s->placement->trials[i].wanted = true;
   }
-  return try_trials(s, 2, none_is_near(s));
+  return try_trials(s, 2, none);
 }
 
 /* Looks at shares without search, more and more alike, and at `none` beside the first. Where plans
@@ -527,7 +526,7 @@ mr_status mr_placement_improve_apart(struct mr_placement *p, bool none) {
   bool is_long = mr_placement_is_long(p);
   mr_status status = shares_init(&shares, p);
   if (status == MR_OK && searches && is_long && shares.crowded) {
-    status = try_two(&shares);
+    status = try_two(&shares, none);
   } else if (status == MR_OK) {
     status = try_shares(&shares, none);
     if (status == MR_OK && searches) {
