@@ -498,7 +498,7 @@ static mr_status refuse(struct maker *maker) {
   return status;
 }
 
-/* Of a problem that no plan was made for, the pages that one would have. */
+/* Where no plan is made, the pages that one would have. */
 static mr_status name_pages(struct maker *maker) {
   uint32_t choice = 0;
   mr_status status = choose_pages(maker, maker->problem->budget_bytes[MR_TIER_DEVICE], &choice);
@@ -552,7 +552,7 @@ static mr_status make(struct maker *maker) {
   if (status == MR_OK && !useless && !maker->plan->fits) {
     status = refuse(maker);
   }
-  if (status == MR_OK && useless && maker->plan->page_bytes == 0) {
+  if (status == MR_OK && problem->useful_seconds == MR_USE_NONE) {
     status = name_pages(maker);
   }
   maker->plan->useless = useless;
