@@ -51,6 +51,7 @@ static mr_status reserve(struct mr_runs *runs) {
                               mr_round_up(runs->count + 1ull, LANES), sizeof **arrays[i]);
   }
   if (status == MR_OK) {
+    memset(&runs->counts[before], 0, (runs->capacity - before) * sizeof *runs->counts);
     memset(&runs->wanted_at[before], 0, (runs->capacity - before) * sizeof *runs->wanted_at);
   }
   return status;
