@@ -115,18 +115,13 @@ static int64_t most_inside(const struct mr_books *books, uint32_t from, uint32_t
   return most;
 }
 
-/* Divisions take longer than all the rest, and few ops are beyond the first turn. */
-static uint32_t in_turn(uint32_t op, uint32_t n) {
-  return op < n ? op : op % n;
-}
-
 void mr_books_add(struct mr_books *books, uint32_t from, uint32_t to, int64_t pages) {
   uint32_t n = books->op_count;
   if (from >= to) {
     return;
   }
   MR_ASSERT(to - from <= n);
-  uint32_t begin = in_turn(from, n);
+  uint32_t begin = mr_op_in_turn(from, n);
   uint32_t end = begin + (to - from);
   add_inside(books, begin, end < n ? end : n, pages);
   if (end > n) {
@@ -140,7 +135,7 @@ uint64_t mr_books_most(const struct mr_books *books, uint32_t from, uint32_t to)
     return 0;
   }
   MR_ASSERT(to - from <= n);
-  uint32_t begin = in_turn(from, n);
+  uint32_t begin = mr_op_in_turn(from, n);
   uint32_t end = begin + (to - from);
   int64_t most = most_inside(books, begin, end < n ? end : n);
   if (end > n) {

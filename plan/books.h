@@ -20,6 +20,12 @@ struct mr_books {
   uint32_t op_count;
 };
 
+/* The op that an unrolled one is. Few are beyond the first turn, and a division would take longer
+ * than what it is for. */
+static inline uint32_t mr_op_in_turn(uint32_t op, uint32_t op_count) {
+  return op < op_count ? op : op % op_count;
+}
+
 /* Nothing in use. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_books_init(struct mr_books *books, uint32_t op_count);
 void mr_books_fini(struct mr_books *books);

@@ -62,11 +62,6 @@ struct colouring {
   uint32_t *by_last;  /* all items by the op after which their pages are free */
 };
 
-/* The op that an unrolled one is: below two turns. */
-static uint32_t in_turn(uint32_t op, uint32_t op_count) {
-  return op < op_count ? op : op - op_count;
-}
-
 /* Whole pages of an item. */
 static uint32_t whole_pages(const struct colouring *c, const struct mr_colour_item *item) {
   return c->halves ? item->page_count / 2 : item->page_count;
@@ -307,7 +302,7 @@ static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first
       first_starts[item->first_op + 1]++;
     }
     if (!item->always) {
-      last_starts[in_turn(item->last_op, c->op_count) + 1]++;
+      last_starts[mr_op_in_turn(item->last_op, c->op_count) + 1]++;
     }
   }
   for (uint32_t k = 0; k < c->op_count; k++) {
@@ -320,7 +315,7 @@ static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first
       c->by_first[first_starts[item->first_op]++] = i;
     }
     if (!item->always) {
-      c->by_last[last_starts[in_turn(item->last_op, c->op_count)]++] = i;
+      c->by_last[last_starts[mr_op_in_turn(item->last_op, c->op_count)]++] = i;
     }
   }
 }
@@ -445,7 +440,7 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
   for (uint32_t i = 0; i < item_count; i++) {
     uint32_t length = items[i].last_op - items[i].first_op;
     turned[i] = items[i];
-    turned[i].first_op = in_turn(items[i].first_op + op_count - cut, op_count);
+    turned[i].first_op = mr_op_in_turn(items[i].first_op + op_count - cut, op_count);
     turned[i].last_op = turned[i].first_op + length;
   }
 }

@@ -106,7 +106,7 @@ static void take_inside(struct mr_crowd *crowd, uint32_t from, uint32_t to, uint
 
 void mr_crowd_take(struct mr_crowd *crowd, uint32_t from, uint32_t to, uint64_t pages) {
   uint32_t n = crowd->op_count;
-  uint32_t begin = from < n ? from : from % n;
+  uint32_t begin = mr_op_in_turn(from, n);
   uint32_t end = begin + (to - from);
   take_inside(crowd, begin, end < n ? end : n, pages);
   take_inside(crowd, 0, end < n ? 0 : end - n, pages);
@@ -127,7 +127,10 @@ static void sum_part(const struct mr_crowd *crowd, uint32_t index, uint32_t from
 static void sum_inside(const struct mr_crowd *crowd, uint32_t from, uint32_t to,
                        struct mr_crowd_sum *sum) {
   uint32_t index = block_of(crowd, from);
-  if (from < to && from > block_start(crowd, index)) {
+  if (from >= to) {
+    return;
+  }
+  if (from > block_start(crowd, index)) {
     uint32_t end = block_end(crowd, index);
     sum_part(crowd, index++, from, to < end ? to : end, sum);
   }
@@ -135,7 +138,7 @@ static void sum_inside(const struct mr_crowd *crowd, uint32_t from, uint32_t to,
     sum->ops += crowd->blocks[index].ops;
     sum->pages += crowd->blocks[index].pages;
   }
-  if (from < to && block_start(crowd, index) < to) {
+  if (block_start(crowd, index) < to) {
     sum_part(crowd, index, block_start(crowd, index), to, sum);
   }
 }
@@ -143,7 +146,7 @@ static void sum_inside(const struct mr_crowd *crowd, uint32_t from, uint32_t to,
 struct mr_crowd_sum mr_crowd_sum(const struct mr_crowd *crowd, uint32_t from, uint32_t to) {
   struct mr_crowd_sum sum = {0};
   uint32_t n = crowd->op_count;
-  uint32_t begin = from < n ? from : from % n;
+  uint32_t begin = mr_op_in_turn(from, n);
   uint32_t end = begin + (to - from);
   sum_inside(crowd, begin, end < n ? end : n, &sum);
   sum_inside(crowd, 0, end < n ? 0 : end - n, &sum);

@@ -30,7 +30,7 @@
 #define LONG_LAST     4u  /* and in long programs, where it is not */
 #define MOST_SHARES   4u  /* that are planned with search */
 /* What looks longer without search by no more than such a part is searched for, too: none of the
- * updates on the host beside the best shares, ops that are no updates beside the best plan. Of 145
+ * updates on the host beside the best shares, ops that are no updates beside the best plan. Of 135
  * jobs none was longer by what is left out so. */
 #define NONE_MARGIN   0.15
 #define OTHERS_MARGIN 0.02
@@ -290,8 +290,8 @@ static mr_status add_share(struct round *round, enum pick pick, uint32_t parts) 
   return status;
 }
 
-/* Plans for the shares that differ by so many parts from those in the middle, and for these, unless
- * they were tried; where plans are not searched for, of the one kind alone. */
+/* Adds the shares that differ by so many parts from those in the middle, and these; where plans are
+ * not searched for, of the one kind alone. */
 static mr_status add_around(struct round *round, const uint32_t middle[PICK_COUNT], uint32_t by) {
   bool both = round->shares->placement->problem.search_rounds > 0;
   mr_status status = MR_OK;
@@ -304,6 +304,7 @@ static mr_status add_around(struct round *round, const uint32_t middle[PICK_COUN
   return status;
 }
 
+/* Plans for them, and takes the plans in the order in which they were added. */
 static mr_status try_round(struct round *round) {
   struct mr_placement *p = round->shares->placement;
   mr_status status = mr_crew_run(p->problem.crew, round->count, mr_placement_plan, p);
