@@ -74,11 +74,11 @@ struct fiber {
   uint32_t ballot; /* the lanes whose value is not 0 */
   joint_work work; /* or nullptr */
   void *operand;
-  copy copies[MOST_COPIES];
   unsigned copy_count;
 };
 
 fiber fibers[MOST_THREADS];
+copy copies[MOST_THREADS][MOST_COPIES];
 unsigned char *stacks;
 unsigned fiber_count, current;
 random_stream *drawn; /* of the launch */
@@ -253,14 +253,14 @@ inline void begin_copy(const copy &begun) {
   } else if (fault == nullptr && drawn->below(2) == 0) {
     land(begun);
   } else {
-    self.copies[self.copy_count++] = begun;
+    copies[current][self.copy_count++] = begun;
   }
 }
 
 inline void land_copies() {
   fiber &self = fibers[current];
   for (unsigned i = 0; i < self.copy_count && fault == nullptr; i++) {
-    land(self.copies[i]);
+    land(copies[current][i]);
   }
   self.copy_count = 0;
 }
@@ -424,20 +424,30 @@ bool release_block() {
 unsigned sleep_rounds[MOST_THREADS / WARP_LANES];
 
 /* Runs the fibers that are ready in a drawn order, but for those of warps that sleep for some
- * rounds, so that warps get far apart; returns how many are ready in all. */
+ * rounds, so that warps get far apart; returns how many are ready in all. Rounds in which all of
+ * these would sleep are left out. */
 unsigned run_ready(random_stream *random) {
   static unsigned order[MOST_THREADS];
-  unsigned count = 0, ready = 0;
-  for (unsigned i = 0; i < fiber_count; i++) {
-    unsigned &rounds = sleep_rounds[i / WARP_LANES];
-    if (i % WARP_LANES == 0 && rounds > 0) {
+  unsigned count = 0, ready = 0, soonest = ~0u;
+  for (unsigned first = 0; first < fiber_count; first += WARP_LANES) {
+    unsigned &rounds = sleep_rounds[first / WARP_LANES];
+    if (rounds > 0) {
       rounds--;
-    } else if (i % WARP_LANES == 0 && random->below(8) == 0) {
+    } else if (random->below(8) == 0) {
       rounds = random->below(32);
     }
-    if (fibers[i].state != READY) continue;
-    ready++;
-    if (rounds == 0) order[count++] = i;
+    const unsigned end = min<unsigned>(first + WARP_LANES, fiber_count), before = ready;
+    for (unsigned i = first; i < end; i++) {
+      if (fibers[i].state != READY) continue;
+      ready++;
+      if (rounds == 0) order[count++] = i;
+    }
+    if (ready != before) soonest = min(soonest, rounds);
+  }
+  if (soonest != 0 && ready != 0) {
+    for (unsigned &rounds : sleep_rounds) {
+      rounds -= min(rounds, soonest - 1);
+    }
   }
   shuffle(random, order, count);
   for (unsigned i = 0; i < count; i++) {

@@ -30,8 +30,9 @@
 static const struct world_shape shape = {3, 270 * 1000 + 7};
 static const struct cuda_job_tiers tiers = {.host_bytes = 256 * MR_MIB, .host_updates = true};
 static char plan_path[64];
+static char profile_path[64];
 
-/* A plan for a slow device beside a host of that rate. */
+/* A plan for a slow device beside a host of that rate: the job has a profile of its own. */
 static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_second) {
   struct mr_plan *plan = NULL;
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
@@ -44,7 +45,9 @@ static struct mr_plan *plan_beside(struct cuda_job *job, double host_bytes_per_s
   for (uint32_t i = 0; i < profile.rate_count; i++) {
     profile.rates[i].seconds_per_unit = 1 / SLOW;
   }
-  mr_profile_save(job->options.profile_path, &profile);
+  snprintf(profile_path, sizeof profile_path, "/tmp/memrun-test-host-%ld.json.tmp", (long)getpid());
+  mr_profile_save(profile_path, &profile);
+  job->options.profile_path = profile_path;
   mr_plan_destroy(plan);
   assert_int_equal(mr_plan_create(job->world.graph, &job->options, &plan), MR_OK);
   return plan;
@@ -175,6 +178,7 @@ static void job_init_turns(struct cuda_job *job) {
 static void job_fini(struct cuda_job *job) {
   cuda_job_fini(job);
   assert_int_equal(unlink(plan_path), 0);
+  assert_int_equal(unlink(profile_path), 0);
 }
 
 /* Runs the job under many timings. */

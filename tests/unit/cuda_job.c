@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
 
@@ -74,7 +73,6 @@ void cuda_job_fini(struct cuda_job *job) {
   assert_memory_equal(&live, &nothing, sizeof live);
   world_state_fini(&job->expected, job->world.shape);
   world_fini(&job->world);
-  (void)unlink(job->options.profile_path);
 }
 
 static mr_status compare(struct mr_run *run, mr_tensor_id tensor, const uint32_t *expected,
