@@ -49,6 +49,25 @@ static void machine_key(const struct mr_settings *settings, char *key) {
            settings->threads, accelerator[0] == '\0' ? "" : "|", accelerator);
 }
 
+void mr_profile_name_file(const struct mr_settings *settings, char name[MR_PROFILE_NAME_BYTES]) {
+  char key[MR_PROFILE_KEY_BYTES];
+  machine_key(settings, key);
+  size_t length = (size_t)snprintf(name, MR_PROFILE_NAME_BYTES, "profile");
+  bool gap = true;
+  for (const char *letter = key; *letter != '\0'; letter++) {
+    char lower = (char)(*letter | 0x20);
+    bool plain = (lower >= 'a' && lower <= 'z') || (*letter >= '0' && *letter <= '9');
+    if (plain && gap) {
+      name[length++] = '-';
+    }
+    if (plain) {
+      name[length++] = *letter;
+    }
+    gap = !plain;
+  }
+  snprintf(name + length, MR_PROFILE_NAME_BYTES - length, ".json");
+}
+
 static mr_status device_key(const struct mr_settings *settings, char *key) {
   size_t length = (size_t)snprintf(key, MR_PROFILE_KEY_BYTES, "engine %d", settings->io_engine);
   for (uint32_t i = 0; i < settings->nvme_count; i++) {

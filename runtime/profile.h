@@ -30,6 +30,7 @@
 #define MR_PROFILE_MAX_PATHS  16u
 #define MR_PROFILE_MAX_BYTES  (1u << 20) /* of a file; a full one has about 100 KiB */
 #define MR_PROFILE_KEY_BYTES  160u
+#define MR_PROFILE_NAME_BYTES (MR_PROFILE_KEY_BYTES + 32u) /* "profile-", ".json" and a key */
 #define MR_PROFILE_KIND_BYTES 64u
 
 /* A rate of which a run shows so many times as much or as little was known wrong: what is held up
@@ -101,6 +102,11 @@ MR_CHECK_RESULT mr_status mr_profile_forget_nvme(const char *path);
 MR_CHECK_RESULT mr_status mr_profile_slow_ops(const char *path, double times);
 
 struct mr_settings;
+
+/* The name of the file that keeps what these settings measure unless the user names another: each
+ * machine, number of threads and accelerator has one, so that nodes that share a home folder, and
+ * runs that take turns, keep what they have learned. */
+void mr_profile_name_file(const struct mr_settings *settings, char name[MR_PROFILE_NAME_BYTES]);
 
 /*
  * The profile of this machine for these settings and the ops of the graph, which may be NULL:

@@ -111,14 +111,11 @@ static mr_status take_paths(struct mr_settings *settings, const struct mr_option
   return add_path(settings, path, MR_BUDGET_AUTO);
 }
 
-/* NULL without an error where the environment names no place. */
-static mr_status take_profile_path(struct mr_settings *settings, const struct mr_options *options) {
-  const char *file = settings->device == &mr_device_cpu ? "profile.json" : "profile-cuda.json";
-  settings->profile_named = options->profile_path != NULL;
+/* Where the profile is kept of the machine that is in use, unless the options name a file. NULL
+ * without an error where the environment names no place. */
+static mr_status find_profile_path(struct mr_settings *settings) {
   if (settings->profile_named) {
-    settings->profile_path = mr_string_copy(options->profile_path);
-    return settings->profile_path == NULL ? MR_NO_MEMORY
-                                          : mr_profile_check_file(settings->profile_path);
+    return MR_OK;
   }
   const char *cache = getenv("XDG_CACHE_HOME");
   const char *home = getenv("HOME");
@@ -126,9 +123,11 @@ static mr_status take_profile_path(struct mr_settings *settings, const struct mr
   if (!use_cache && (home == NULL || home[0] != '/')) {
     return MR_OK;
   }
+  char name[MR_PROFILE_NAME_BYTES];
   char path[4096];
-  int length = use_cache ? snprintf(path, sizeof path, "%s/memrun/%s", cache, file)
-                         : snprintf(path, sizeof path, "%s/.cache/memrun/%s", home, file);
+  mr_profile_name_file(settings, name);
+  int length = use_cache ? snprintf(path, sizeof path, "%s/memrun/%s", cache, name)
+                         : snprintf(path, sizeof path, "%s/.cache/memrun/%s", home, name);
   if (length < 0 || (size_t)length >= sizeof path) {
     return MR_OK;
   }
@@ -146,16 +145,20 @@ static mr_status copy_path(const char *path, char **copy_out) {
 
 /* The files that the options name. A profile that the user names may describe another machine. */
 static mr_status take_files(struct mr_settings *settings, const struct mr_options *options) {
-  mr_status status = take_profile_path(settings, options);
+  settings->profile_named = options->profile_path != NULL;
+  mr_status status = copy_path(options->profile_path, &settings->profile_path);
+  if (status == MR_OK && settings->profile_named) {
+    status = mr_profile_check_file(settings->profile_path);
+  }
   if (status == MR_OK) {
     status = copy_path(options->trace_path, &settings->trace_path);
   }
   if (status == MR_OK) {
     status = copy_path(options->plan_path, &settings->plan_path);
   }
-  if (status == MR_OK && options->profile_path != NULL &&
-      mr_machine_is_described(options->profile_path)) {
-    status = mr_machine_load(options->profile_path, &settings->machine);
+  if (status == MR_OK && settings->profile_named &&
+      mr_machine_is_described(settings->profile_path)) {
+    status = mr_machine_load(settings->profile_path, &settings->machine);
   }
   return status;
 }
@@ -221,6 +224,9 @@ static mr_status fill(struct mr_settings *settings, const struct mr_options *opt
   }
   if (status == MR_OK) {
     status = take_accelerator(settings, graph);
+  }
+  if (status == MR_OK) {
+    status = find_profile_path(settings);
   }
   return status == MR_OK ? mr_budget_resolve(settings, options, graph) : status;
 }

@@ -110,8 +110,8 @@ struct mr_options {
   double io_timeout_seconds;
   uint32_t threads;         /* 0: the processors this process may use */
   const char *trace_path;   /* NULL: no trace */
-  const char *profile_path; /* NULL: $XDG_CACHE_HOME/memrun/profile.json, or ~/.cache; of the cuda
-                               device profile-cuda.json there */
+  const char *profile_path; /* NULL: $XDG_CACHE_HOME/memrun/profile-*.json, or in ~/.cache, a file
+                               for each machine, number of threads and CUDA device */
   bool reprofile;           /* measure the machine again */
   mr_policy policy;
   mr_replan replan;

@@ -338,12 +338,22 @@ host_to_device = 1 GB/s
         event = harness.run("plan", "--json", *TINY, "--profile", path).events("plan")[0]
         self.assertEqual([event[key] for key in ("machine", "described", "profile")],
                          ["shed", True, str(path)])
-        cache = harness.scratch / "cache" / "memrun" / "profile.json"
-        self.assertIn("\nmachine    this one, profile %s\n" % cache,
-                      harness.run("plan", *TINY).out)
         event = harness.run("plan", "--json", *TINY).events("plan")[0]
         self.assertRegex(event["machine"], r".\|\d+\|2$")
+        cache = harness.profile_of(event["machine"])
         self.assertEqual([event[key] for key in ("described", "profile")], [False, str(cache)])
+        self.assertIn("\nmachine    this one, profile %s\n" % cache,
+                      harness.run("plan", *TINY).out)
+
+    def test_numbers_of_threads_keep_their_profiles(self):
+        kept = {}
+        for threads in (1, 2, 1):
+            job = ["--json", *TINY, "--threads", threads, "--offload", "none"]
+            event = harness.run("plan", *job).events("plan")[0]
+            path = harness.profile_of(event["machine"])
+            self.assertEqual(event["profile"], str(path))
+            self.assertEqual(kept.setdefault(threads, path.read_text()), path.read_text())
+        self.assertNotEqual(kept[1], kept[2])
 
     def test_budgets_are_its_tiers_unless_given(self):
         path = self.write(self.MACHINE)
@@ -490,7 +500,8 @@ class Info(harness.Case):
 
     def test_garbage_in_the_cache_is_replaced(self):
         cache = harness.folder("garbage")
-        path = cache / "memrun" / "profile.json"
+        machine = harness.run("info", "--json").events()[0]["machine"]["machine"]
+        path = harness.profile_of(machine, cache)
         path.parent.mkdir()
         path.write_text("{nonsense")
         self.told("not written by memrun", path, env={"XDG_CACHE_HOME": cache})

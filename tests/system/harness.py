@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,12 @@ def folder(name):
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path
+
+
+def profile_of(machine, cache=None):
+    """Where the machine's profile is kept unless another file is named."""
+    name = "-".join(["profile", *re.findall("[A-Za-z0-9]+", machine)])
+    return (cache or scratch / "cache") / "memrun" / (name + ".json")
 
 
 def nvme(name="nvme"):

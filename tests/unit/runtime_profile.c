@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -334,6 +335,28 @@ static void a_folder_that_vanished_is_known(void **state) {
   assert_int_equal(unlink(file), 0);
 }
 
+/* A file for each number of threads and each accelerator, named in letters that need no quotes. */
+static void each_machine_has_a_file(void **state) {
+  (void)state;
+  struct mr_settings settings = {.threads = 3};
+  char alone[MR_PROFILE_NAME_BYTES];
+  char beside[MR_PROFILE_NAME_BYTES];
+  mr_profile_name_file(&settings, alone);
+  assert_ptr_equal(strstr(alone, "profile-"), alone);
+  assert_string_equal(strstr(alone, "-3.json"), "-3.json");
+  for (const char *letter = alone; *letter != '\0'; letter++) {
+    assert_true(isalnum((unsigned char)*letter) || *letter == '-' || *letter == '.');
+  }
+  snprintf(settings.accelerator.name, sizeof settings.accelerator.name, "NVIDIA H100 (80GB) ");
+  mr_profile_name_file(&settings, beside);
+  size_t same = strlen(alone) - strlen(".json");
+  assert_memory_equal(beside, alone, same);
+  assert_string_equal(beside + same, "-NVIDIA-H100-80GB.json");
+  settings.threads = 1;
+  mr_profile_name_file(&settings, beside);
+  assert_string_not_equal(beside, alone);
+}
+
 static void budgets_stay_below_the_machine(void **state) {
   (void)state;
   uint64_t available = mr_budget_available_bytes();
@@ -380,6 +403,7 @@ int main(void) {
       cmocka_unit_test(the_machine_is_measured),
       cmocka_unit_test(a_drive_is_measured_beside_ops),
       cmocka_unit_test(a_folder_that_vanished_is_known),
+      cmocka_unit_test(each_machine_has_a_file),
       cmocka_unit_test(budgets_stay_below_the_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
