@@ -106,9 +106,9 @@ struct mr_draft {
   uint64_t whole_pages;  /* with every gap kept */
   struct mr_guide guide; /* for limits of a level of it; holds nothing before it is asked for */
   uint32_t guide_level;
-  bool writes_early; /* what NVMe is to have may leave before its gap, while ops still read it */
-  bool is_guided;    /* choosing goes by what the guide says of room */
-  uint32_t held_gradients;         /* of eight, so many do not leave while gaps are chosen */
+  bool writes_early;       /* what is to leave may do so before its gap, while ops still read it */
+  bool is_guided;          /* choosing goes by what the guide says of room */
+  uint32_t held_gradients; /* of eight, so many do not leave while gaps are chosen */
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
 
@@ -282,8 +282,9 @@ struct mr_gap_range {
 uint32_t mr_draft_list_priced(const struct mr_draft *draft, uint32_t index,
                               struct mr_gap_range ranges[MR_PRICED_RANGES]);
 
-/* Whether the gap's bytes could leave for NVMe before it opens, and whether they do. */
-bool mr_draft_may_leave_early(const struct mr_draft *draft, const struct mr_draft_gap *gap);
+/* Whether the gap's bytes could leave before it opens, were it decided so, and whether they do. */
+bool mr_draft_may_leave_early(const struct mr_draft *draft, const struct mr_draft_gap *gap,
+                              uint8_t decision);
 bool mr_draft_leaves_early(const struct mr_draft *draft, uint32_t index);
 
 /* Moves the ends of an evicted gap's hole; the caller has seen to it that there is room. */

@@ -45,7 +45,9 @@
  * Early writes. What NVMe is to have may be written as soon as it is changed no more, while ops of
  * the step still read it: a weight right behind its update, though its pages are given up only
  * after the backward pass. Where a step is bound by a drive that does more of reads and writes
- * together than of either alone, it has both to do all the time.
+ * together than of either alone, it has both to do all the time. Where a device that is apart has
+ * the host alone, what leaves for it round the end of the step may be written so, too: the way out
+ * is then free for gradients in the backward pass.
  *
  * Ops on the host. An op whose bytes outweigh its arithmetic (MR_OP_HOST_CAPABLE: an optimizer's
  * update) may use tensors where they rest, in the host tier. Such a tensor has one host slot for

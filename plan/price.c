@@ -24,8 +24,9 @@ static void add_move(struct bill *bill, mr_tensor_id tensor, mr_link link, uint3
 /* The op beside which a gap's bytes leave: of those where they can, the one where it costs less. */
 static uint32_t leaves_beside(const struct mr_draft *draft, const struct mr_draft_gap *gap,
                               uint8_t decision) {
-  const double *scarcity = draft->scarcity[MR_LINK_NVME_WRITE];
-  bool early = decision == MR_DECISION_NVME && mr_draft_may_leave_early(draft, gap) &&
+  bool host = decision == MR_DECISION_HOST;
+  const double *scarcity = draft->scarcity[host ? MR_LINK_DEVICE_TO_HOST : MR_LINK_NVME_WRITE];
+  bool early = mr_draft_may_leave_early(draft, gap, decision) &&
                scarcity[mr_draft_part(draft, gap->changed_op)] <
                    scarcity[mr_draft_part(draft, gap->after_op)];
   return early ? gap->changed_op : gap->after_op;

@@ -149,6 +149,34 @@ class Cuda(harness.Case):
         self.assertGreaterEqual(plan["links"]["host_to_device"]["bytes"], 2 * 1536 * 384 * 2)
         self.assertLess(plan["links"]["host_to_device"]["bytes"], 2 * 1536 * 384 * 4)
 
+    def test_copies_to_the_host_leave_early(self):
+        """Links so slow that they bind the step, and a host too slow for updates: what these
+        changed is copied while it is still read, also between evaluations."""
+        path, kept = harness.scratch / "slow.json", harness.scratch / "early.plan"
+        text = harness.scratch / "text"
+        text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+        job = ["--layers", 4, "--heads", 1, "--width", 256, "--vocab", 256, "--batch", 1,
+               "--seq", 4, "--threads", 2, "--recompute", "none", "--data", text, "--profile",
+               path, "--offload", "host", "--host-mem", "256MiB"]
+        used = cuda_device.in_use() + (SLACK if cuda_device.REAL else 0)
+        whole = run("plan", *job, "--device-mem", used + 4096).events("plan")[0]
+        profile = json.loads(path.read_text())
+        profile.update(device_to_host=4e6, host_to_device=4e6, host_bytes_per_second=1e6,
+                       host_memory_bytes_per_second=1e6)
+        path.write_text(json.dumps(profile))
+        small = ["--device-mem", used + int(0.4 * whole["footprint_bytes"])]
+        self.assert_status(run("plan", *job, *small, "--out", kept), 0)
+        self.assertGreater(harness.count_early(kept, "device_to_host"), 0)
+        job += ["--steps", 3, "--eval-data", text, "--eval-every", 1, "--eval-batches", 1]
+        told = []
+        for rest in ([], [*small, "--plan", kept]):
+            outcome = run("train", *job, *rest, MEMRUN_FAKE_SEED="2")
+            self.assert_status(outcome, 0)
+            told.append([(event["event"], event["loss"]) for event in outcome.events()
+                         if event["event"] in ("step", "eval")])
+        self.assertEqual(told[0], told[1])
+        self.assertEqual([event for event, _ in told[0]], ["step", "eval"] * 3)
+
     def test_layers_in_bf16(self):
         """Heads of 64 columns, on tensor cores; losses differ from those of fp32 by roundings."""
         bf16 = self.losses(run("train", *MODEL, "--dtype", "bf16", "--steps", "2"))

@@ -129,6 +129,22 @@ def budgets(job, command=run):
     return event["footprint_bytes"] + event["outside_bytes"], event["smallest_device_bytes"] or 0
 
 
+def count_early(path, link):
+    """Of a plan that was kept: moves out over the link of what an op still uses."""
+    plan = json.loads(path.read_text())
+    count = len(plan["compute"])
+
+    def since_birth(op, stay):
+        return (op - plan["instances"][stay][1]) % count
+
+    last = {}
+    for op, (operands, *_) in enumerate(plan["compute"]):
+        for stay in operands:
+            if stay >= 0:
+                last[stay] = max(last.get(stay, 0), since_birth(op, stay))
+    return sum(last.get(stay, 0) > since_birth(op, stay) for op, _, stay, *_ in plan[link])
+
+
 def bf16():
     """Options for layers in bf16, with the readable kernels where others cannot run here."""
     wanted = ["--dtype", "bf16"]

@@ -49,23 +49,6 @@ def draw_budget(random_source, model, engine):
     return more + ["--device-mem", device, "--host-mem", host]
 
 
-def count_early(path):
-    """Of a plan that was kept: writes to NVMe of what an op still uses."""
-    plan = json.loads(path.read_text())
-    count = len(plan["compute"])
-
-    def since_birth(op, stay):
-        return (op - plan["instances"][stay][1]) % count
-
-    last = {}
-    for op, (operands, *_) in enumerate(plan["compute"]):
-        for stay in operands:
-            if stay >= 0:
-                last[stay] = max(last.get(stay, 0), since_birth(op, stay))
-    return sum(last.get(stay, 0) > since_birth(op, stay)
-               for op, _, stay, *_ in plan["nvme_write"])
-
-
 class Verify(harness.Case):
 
     def test_random_jobs(self):
@@ -97,7 +80,7 @@ class Verify(harness.Case):
         path.write_text(json.dumps(profile))
         job += ["--device-mem", footprint // 2, "--host-mem", 0, *harness.nvme()]
         self.assert_status(harness.run("plan", *job, "--out", kept), 0)
-        self.assertGreater(count_early(kept), 0)
+        self.assertGreater(harness.count_early(kept, "nvme_write"), 0)
         outcome = harness.run("verify", "--json", *job, "--steps", 3, "--replan", "never")
         self.assert_status(outcome, 0)
         self.assertTrue(outcome.events("verify")[0]["equal"])

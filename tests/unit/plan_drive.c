@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How NVMe reads and writes share a drive: evenly or not, and when writes wait for ops. */
+/* How NVMe reads and writes share a drive: evenly or not, and when writes wait for ops or leave
+ * while they do not have to, there and for the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +20,9 @@ struct job {
   struct mr_program_plan *plan;
 };
 
-/* Takes the graph. */
-static void job_init(struct job *job, struct mr_graph *graph, double op_seconds, double share) {
+/* Takes the graph. The tier below the device, which is apart where that is the host. */
+static void job_init(struct job *job, struct mr_graph *graph, double op_seconds, double share,
+                     mr_tier tier) {
   job->graph = graph;
   job->op_seconds = plan_op_seconds(job->graph, op_seconds);
   plan_problem_init(&job->problem, job->graph);
@@ -28,8 +30,13 @@ static void job_init(struct job *job, struct mr_graph *graph, double op_seconds,
   job->problem.link[MR_LINK_NVME_READ].bytes_per_second = 6e9;
   job->problem.link[MR_LINK_NVME_WRITE].bytes_per_second = 4e9;
   job->problem.nvme_mixed_bytes_per_second = 7e9;
+  job->problem.link[MR_LINK_DEVICE_TO_HOST].bytes_per_second = 5e9;
+  job->problem.link[MR_LINK_HOST_TO_DEVICE].bytes_per_second = 5e9;
+  job->problem.host_apart = tier == MR_TIER_HOST;
   job->problem.budget_bytes[MR_TIER_DEVICE] = UINT64_MAX;
-  job->problem.budget_bytes[MR_TIER_NVME] = UINT64_MAX;
+  job->problem.budget_bytes[MR_TIER_HOST] = 0;
+  job->problem.budget_bytes[MR_TIER_NVME] = 0;
+  job->problem.budget_bytes[tier] = UINT64_MAX;
   job->problem.search_rounds = 1;
   struct mr_program_plan *whole = plan_make_proven(&job->problem);
   uint64_t device_bytes = (uint64_t)(share * (double)whole->footprint_bytes);
@@ -68,7 +75,7 @@ static void the_faster_way_is_taken(void **state) {
   for (uint32_t layers = 4; layers <= 12; layers += 4) {
     for (double seconds = 2e-6; seconds < 1e-3; seconds *= 4) {
       struct job job;
-      job_init(&job, layers_of(layers), seconds, 0.5);
+      job_init(&job, layers_of(layers), seconds, 0.5, MR_TIER_NVME);
       double when_even = seconds_when(&job, true);
       double when_not = seconds_when(&job, false);
       print_message("%u layers, %.0f us: %s, even %.1f us, else %.1f us\n", layers, 1e6 * seconds,
@@ -95,7 +102,7 @@ static void drives_hardly_rest(void **state) {
   (void)state;
   for (uint32_t layers = 8; layers <= 12; layers += 4) {
     struct job job;
-    job_init(&job, layers_of(layers), 2e-6, 0.5);
+    job_init(&job, layers_of(layers), 2e-6, 0.5, MR_TIER_NVME);
     double part = drive_seconds(&job) / job.plan->step_seconds;
     print_message("%u layers: at work in %.3f of the step\n", layers, part);
     assert_true(part >
@@ -151,8 +158,7 @@ static uint32_t last_use(const struct mr_program_plan *plan, uint32_t instance) 
 }
 
 /* Writes of what an op still uses. */
-static uint32_t early_writes(const struct mr_program_plan *plan) {
-  uint32_t queue = MR_QUEUE_OF(MR_LINK_NVME_WRITE);
+static uint32_t early_writes(const struct mr_program_plan *plan, uint32_t queue) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
     const struct mr_instruction *move = &plan->instructions[queue][i];
@@ -161,19 +167,29 @@ static uint32_t early_writes(const struct mr_program_plan *plan) {
   return count;
 }
 
-/* What is not changed any more is written while it is still read, where the drive binds the step;
- * the plans were proven. Where ops do, that is left for later. */
-static void writes_leave_early(void **state) {
-  (void)state;
+/* What is not changed any more is written while it is still read, where links bind the step; the
+ * plans were proven. Where ops do, that is left for later. */
+static void check_early(mr_tier tier, mr_link link) {
+  const uint32_t queue = MR_QUEUE_OF(link);
   for (double seconds = 2e-6; seconds < 1e-2; seconds *= 1000) {
     struct job job;
-    job_init(&job, updates_first(), seconds, 0.3);
-    uint32_t count = early_writes(job.plan);
+    job_init(&job, updates_first(), seconds, 0.3, tier);
+    uint32_t count = early_writes(job.plan, queue);
     print_message("%.0f us: %u of %u writes are early\n", 1e6 * seconds, count,
-                  job.plan->instruction_count[MR_QUEUE_OF(MR_LINK_NVME_WRITE)]);
+                  job.plan->instruction_count[queue]);
     assert_true(seconds > 1e-3 ? count == 0 : count > 0);
     job_fini(&job);
   }
+}
+
+static void writes_leave_early(void **state) {
+  (void)state;
+  check_early(MR_TIER_NVME, MR_LINK_NVME_WRITE);
+}
+
+static void so_do_copies_to_the_host(void **state) {
+  (void)state;
+  check_early(MR_TIER_HOST, MR_LINK_DEVICE_TO_HOST);
 }
 
 static uint32_t gradients_that_leave(const struct job *job) {
@@ -195,7 +211,7 @@ static void few_gradients_leave(void **state) {
     struct job job;
     struct mr_graph *program = NULL;
     assert_int_equal(mr_graph_defer(graph, 0, &program), MR_OK);
-    job_init(&job, program, seconds, 0.3);
+    job_init(&job, program, seconds, 0.3, MR_TIER_NVME);
     uint32_t count = gradients_that_leave(&job);
     print_message("%.0f us: %u gradients leave\n", 1e6 * seconds, count);
     assert_in_range(count, 0, 13);
@@ -206,9 +222,8 @@ static void few_gradients_leave(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_faster_way_is_taken),
-      cmocka_unit_test(drives_hardly_rest),
-      cmocka_unit_test(writes_leave_early),
+      cmocka_unit_test(the_faster_way_is_taken), cmocka_unit_test(drives_hardly_rest),
+      cmocka_unit_test(writes_leave_early),      cmocka_unit_test(so_do_copies_to_the_host),
       cmocka_unit_test(few_gradients_leave),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
