@@ -78,7 +78,7 @@ struct fiber {
 };
 
 fiber fibers[MOST_THREADS];
-copy copies[MOST_THREADS][MOST_COPIES];
+copy copies[MOST_THREADS][MOST_COPIES]; /* of each fiber, that are on their way */
 unsigned char *stacks;
 unsigned fiber_count, current;
 random_stream *drawn; /* of the launch */

@@ -138,8 +138,7 @@ class Order(harness.Case):
                                  "without budgets", "60 %", "50 %"])
 
     def test_text(self):
-        outcome = harness.run(*job("--rounds", "1", "--budgets", "60%,min", "--ablations",
-                                   *results("text")))
+        outcome = harness.run(*job("--budgets", "60%,min", "--ablations", *results("text")))
         self.assert_status(outcome, 0)
         for word in ("footprint", "x bound", "at most", "bound by", "moved in a step",
                      "between two uses", "peaks", "no recompute", "needs"):
