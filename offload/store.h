@@ -67,6 +67,7 @@ struct mr_store_options {
   mr_store_mode mode;
   bool checksums;         /* off for benchmarks only */
   double timeout_seconds; /* > 0 */
+  bool quiet;             /* of fall-backs: the store of the run behind a probe tells */
   const char *inject;     /* NULL: none; several (at most 8) are separated by commas */
   /* Relative speeds of the paths, from mr_store_probe; all 0: equal. A path gets chunks by it. */
   double path_weights[MR_MAX_NVME_PATHS];

@@ -46,7 +46,7 @@ static int compare_worth(const void *left, const void *right) {
 static void set_timetable(struct timetable *timetable, const struct mr_draft *draft) {
   *timetable = (struct timetable){.draft = draft};
   for (uint32_t part = 0; part < MR_DRAFT_PARTS; part++) {
-    timetable->start[part + 1] = timetable->start[part] + draft->part_seconds[part];
+    timetable->start[part + 1] = timetable->start[part] + draft->times.part[part];
   }
 }
 
@@ -59,7 +59,7 @@ static double start_of(const struct timetable *timetable, uint32_t op) {
   double ops = (double)(mr_draft_part_start(draft, part + 1) - first);
   double passed = (op - (round ? draft->op_count : 0) - first) / ops;
   return (round ? timetable->start[MR_DRAFT_PARTS] : 0) + timetable->start[part] +
-         passed * draft->part_seconds[part];
+         passed * draft->times.part[part];
 }
 
 static bool could_leave(const struct mr_draft *draft, const struct mr_draft_gap *gap) {

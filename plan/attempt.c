@@ -54,7 +54,7 @@ static mr_status make_round(struct mr_draft *draft, uint64_t page_limit,
     uint64_t pages = 0;
     mr_status status = attempt(draft, round > 0, page_limit, plan, &pages);
     if (round == 0) {
-      *seconds_out = pages == UINT64_MAX ? INFINITY : draft->seconds;
+      *seconds_out = pages == UINT64_MAX ? INFINITY : draft->times.seconds;
     }
     bool may_lack = draft->problem->contiguous || draft->problem->half_pages || !draft->line_only;
     MR_ASSERT(status != MR_OK || pages <= page_limit || pages == UINT64_MAX || may_lack);
@@ -128,8 +128,8 @@ static mr_status top_up(struct mr_draft *draft, uint64_t page_limit, struct mr_p
     if (status != MR_OK) {
       return status;
     }
-    better = pages <= page_limit && draft->seconds < *seconds;
-    take_faster(plan, fits, seconds, &more, better, draft->seconds);
+    better = pages <= page_limit && draft->times.seconds < *seconds;
+    take_faster(plan, fits, seconds, &more, better, draft->times.seconds);
   }
   return MR_OK;
 }
@@ -144,7 +144,7 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
   uint64_t limit = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
   draft->limit_pages = limit;
   mr_status status = make_round(draft, page_limit, plan, fits_out, &first_seconds);
-  double seconds = draft->seconds;
+  double seconds = draft->times.seconds;
   bool repaired = draft->limit_pages < limit;
   struct mr_program_plan other = {.program = plan->program};
   bool other_fits = false;
@@ -154,7 +154,7 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
   if (status == MR_OK && draft->is_filled && repaired) {
     draft->limit_pages = limit;
     status = make_unfilled(draft, page_limit, &other, &other_fits);
-    take_faster(plan, fits_out, &seconds, &other, other_fits, draft->seconds);
+    take_faster(plan, fits_out, &seconds, &other, other_fits, draft->times.seconds);
   }
   double cost = is_long(draft) && draft->effort == MR_EFFORT_FIRST ? LONG_COST : REPAIR_COST;
   if (status != MR_OK || (*fits_out && seconds <= first_seconds * cost)) {
@@ -162,7 +162,7 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
   }
   other = (struct mr_program_plan){.program = plan->program};
   status = make_line(draft, page_limit, &other, &other_fits);
-  take_faster(plan, fits_out, &seconds, &other, other_fits, draft->seconds);
+  take_faster(plan, fits_out, &seconds, &other, other_fits, draft->times.seconds);
   return status;
 }
 

@@ -226,6 +226,7 @@ void mr_draft_save(const struct mr_draft *draft, struct mr_draft_saved *saved) {
   memcpy(saved->link_seconds, draft->link_seconds, sizeof saved->link_seconds);
   memcpy(saved->scarcity, draft->scarcity, sizeof saved->scarcity);
   saved->nvme_units = draft->nvme_units;
+  saved->times = draft->times;
 }
 
 void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved) {
@@ -236,6 +237,7 @@ void mr_draft_restore(struct mr_draft *draft, const struct mr_draft_saved *saved
   memcpy(draft->link_seconds, saved->link_seconds, sizeof saved->link_seconds);
   memcpy(draft->scarcity, saved->scarcity, sizeof saved->scarcity);
   draft->nvme_units = saved->nvme_units;
+  draft->times = saved->times;
 }
 
 bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint32_t *cursor,

@@ -66,6 +66,13 @@ enum mr_draft_effort {
 /* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
 #define MR_DRAFT_PARTS 32u
 
+/* What a schedule found of a step. */
+struct mr_draft_times {
+  double seconds;
+  double part[MR_DRAFT_PARTS];
+  double busy[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* of each link in each part */
+};
+
 struct mr_draft_saved;
 
 struct mr_draft {
@@ -101,7 +108,6 @@ struct mr_draft {
   uint64_t spare_pages;
   uint64_t yield_pages;  /* while so many are free, writes wait for reads that share their drive; 0:
                             never */
-  double seconds;        /* of a step, by the last schedule */
   bool line_only;        /* no stay may go round the end of the step unless it lasts all the time */
   uint64_t whole_pages;  /* with every gap kept */
   struct mr_guide guide; /* for limits of a level of it; holds nothing before it is asked for */
@@ -119,8 +125,7 @@ struct mr_draft {
   double link_seconds[MR_LINK_COUNT];
   double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* what choosing adds to a link's price, as a part
                                                      of it, for moves in each part of the step */
-  double part_seconds[MR_DRAFT_PARTS];            /* by the last schedule */
-  double busy_seconds[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* of each link in each part, by it too */
+  struct mr_draft_times times;                    /* by the last schedule */
 };
 
 /* The part of the step that an op, unrolled below two steps, is in; the first op of a part. */
@@ -233,6 +238,7 @@ struct mr_draft_saved {
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
   double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS];
+  struct mr_draft_times times;
 };
 MR_CHECK_RESULT mr_status mr_draft_saved_init(struct mr_draft_saved *saved,
                                               const struct mr_draft *draft);

@@ -28,7 +28,7 @@ static double part_compute_seconds(const struct mr_draft *draft, uint32_t part) 
 }
 
 static double load_of(const struct mr_draft *draft, mr_link link, uint32_t part) {
-  return fmin(draft->busy_seconds[link][part] / draft->part_seconds[part], 1);
+  return fmin(draft->times.busy[link][part] / draft->times.part[part], 1);
 }
 
 /* The load of what a link shares, and how much longer a second of its moves makes the part. */
@@ -42,7 +42,7 @@ static struct share share_of(const struct mr_draft *draft, mr_link link, uint32_
       rates[MR_LINK_NVME_READ].bytes_per_second + rates[MR_LINK_NVME_WRITE].bytes_per_second;
   double mixed = draft->problem->nvme_mixed_bytes_per_second;
   double own = load_of(draft, link, part);
-  bool weighs = draft->seconds >= LINKS_WEIGH * draft->clock[draft->op_count];
+  bool weighs = draft->times.seconds >= LINKS_WEIGH * draft->clock[draft->op_count];
   if (!mr_link_overlaps(link) || !weighs || !(mixed > 0) || mixed >= both) {
     return (struct share){own, 1};
   }
@@ -57,7 +57,7 @@ static struct share share_of(const struct mr_draft *draft, mr_link link, uint32_
 
 void mr_draft_price_parts(struct mr_draft *draft) {
   for (uint32_t part = 0; part < MR_DRAFT_PARTS; part++) {
-    double seconds = draft->part_seconds[part];
+    double seconds = draft->times.part[part];
     if (!(seconds > 0)) continue;
     double standing = fmax(1 - part_compute_seconds(draft, part) / seconds, 0);
     for (mr_link l = 0; l < MR_LINK_COUNT; l++) {

@@ -484,10 +484,10 @@ static void note_work(const struct sweep *sweep, double seconds) {
     return;
   }
   uint32_t part = mr_draft_part(draft, (uint32_t)(sweep->op % sweep->n));
-  draft->part_seconds[part] += seconds;
+  draft->times.part[part] += seconds;
   for (uint32_t i = 0; i < 2; i++) {
-    draft->busy_seconds[sweep->fetch[i].link][part] += sweep->fetch[i].busy ? seconds : 0;
-    draft->busy_seconds[sweep->evict[i].link][part] += sweep->evict[i].busy ? seconds : 0;
+    draft->times.busy[sweep->fetch[i].link][part] += sweep->fetch[i].busy ? seconds : 0;
+    draft->times.busy[sweep->evict[i].link][part] += sweep->evict[i].busy ? seconds : 0;
   }
 }
 
@@ -577,8 +577,7 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
   sweep.lookahead_seconds = lookahead_seconds;
   uint64_t stop = (uint64_t)laps * sweep.n;
   sweep.last_lap = stop - sweep.n;
-  memset(draft->part_seconds, 0, sizeof draft->part_seconds);
-  memset(draft->busy_seconds, 0, sizeof draft->busy_seconds);
+  draft->times = (struct mr_draft_times){0};
   for (;;) {
     bool started = !sweep.running && try_op(&sweep);
     if (started && sweep.op == stop) break;
@@ -590,7 +589,7 @@ mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps, double lookah
     advance(&sweep);
   }
   settle(&sweep);
-  draft->seconds = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
+  draft->times.seconds = sweep.lap_start_seconds[1] - sweep.lap_start_seconds[0];
   sweep_fini(&sweep);
   return MR_OK;
 }

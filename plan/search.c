@@ -15,7 +15,7 @@
 #define SEARCH_LAPS       2u /* of a trial: one to fill the queues, one to measure */
 #define FINAL_LAPS        3u
 #define LEAST_GAIN        1e-9 /* relative: a smaller gain is rounding */
-#define LOOKAHEAD_CHOICES 5u
+#define LOOKAHEAD_CHOICES 4u
 #define WHOLE_STEP        1u /* of these */
 #define PART_OF_STEP      2u
 #define MOST_SPARE        6u   /* 1/64 to 1/2 of the limit */
@@ -56,7 +56,7 @@ static uint64_t part_of(uint64_t pages, uint32_t halvings) {
 static void set_trial(struct mr_draft *draft, const struct trial *trial) {
   /* How far ahead fetches look: the whole step, or less so that early fetches do not take the room
    * of late evictions. */
-  static const double lookahead_parts[LOOKAHEAD_CHOICES] = {0.01, 2.0, 0.15, 0.04, 0.004};
+  static const double lookahead_parts[LOOKAHEAD_CHOICES] = {0.01, 2.0, 0.15, 0.04};
   draft->spare_pages = part_of(draft->limit_pages, trial->spare);
   draft->lookahead_seconds = lookahead_parts[trial->lookahead] * draft->clock[draft->op_count];
   draft->yield_pages = part_of(draft->limit_pages, trial->yield);
@@ -80,10 +80,10 @@ static mr_status try_sweep(struct search *search, const struct trial *trial) {
   struct mr_draft *draft = search->draft;
   set_trial(draft, trial);
   mr_status status = mr_draft_schedule(draft, SEARCH_LAPS, draft->lookahead_seconds);
-  if (status == MR_OK && draft->seconds < search->best_seconds * (1 - LEAST_GAIN) &&
+  if (status == MR_OK && draft->times.seconds < search->best_seconds * (1 - LEAST_GAIN) &&
       (!trial->early || any_leaves_early(draft))) {
     search->best_trial = *trial;
-    search->best_seconds = draft->seconds;
+    search->best_seconds = draft->times.seconds;
     mr_draft_save(draft, &search->best);
   }
   return status;
@@ -158,7 +158,11 @@ static mr_status try_prices(struct search *search, bool early) {
     return MR_OK;
   }
   mr_draft_restore(draft, &search->best);
-  status = try_sweep(search, &trial);
+  if (early) {
+    status = try_sweep(search, &trial);
+  } else {
+    set_trial(draft, &trial); /* its sweep is known */
+  }
   for (uint32_t round = 0; round < PRICE_ROUNDS && status == MR_OK; round++) {
     bool fits = false;
     mr_draft_price_parts(draft);
@@ -217,7 +221,7 @@ static mr_status try_guide(struct search *search) {
     trial.guided = ways[i].guided;
     mr_draft_follow_guide(draft, ways[i].strength);
     status = try_choice(search, &trial);
-    if (draft->seconds >= before) break;
+    if (draft->times.seconds >= before) break;
   }
   end_asking(search, before, GUIDE_GAIN);
   return status;
@@ -254,7 +258,7 @@ static mr_status try_held(struct search *search) {
 
 /* Other sweeps of the best choice. */
 static mr_status try_sweeps(struct search *search) {
-  static const uint32_t yields[] = {0, 4, 10};
+  static const uint32_t yields[] = {0, 4};
   const uint32_t first = first_lookahead(search->draft);
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < LOOKAHEAD_CHOICES && status == MR_OK && !good_enough(search); i++) {
@@ -300,10 +304,7 @@ static mr_status try_alike(struct search *search) {
     return MR_OK;
   }
   mr_draft_restore(draft, &search->best);
-  mr_status status = try_sweep(search, &trial);
-  if (status == MR_OK) {
-    status = mr_alike_init(&alike, draft);
-  }
+  mr_status status = mr_alike_init(&alike, draft);
   for (uint32_t i = 0; i < alike.class_count && i < MOST_ALIKE && status == MR_OK; i++) {
     mr_draft_restore(draft, &search->best);
     if (!mr_alike_evict(&alike, i, draft)) continue;
@@ -335,15 +336,18 @@ static mr_status try_refills(struct search *search) {
   return status;
 }
 
-/* What ranks programs of which the best are searched: the draft at hand, or one with room for moves
- * in flight. What ops on a host that is apart make is fetched as soon as it is there. */
+/* What ranks programs of which the best are searched: the draft at hand, or, where the processor
+ * computes, one with room for moves in flight; beside a device that is apart that is hardly ever
+ * the better one. What ops on a host that is apart make is fetched as soon as it is there. */
 static mr_status try_usual(struct search *search) {
   uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
   mr_status status = try_sweep(search, &(struct trial){.spare = 0});
   if (status != MR_OK || good_enough(search)) {
     return status;
   }
-  status = try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+  if (!search->draft->problem->host_apart) {
+    status = try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+  }
   if (status == MR_OK && mr_draft_is_beside_host(search->draft) && !good_enough(search)) {
     struct trial trial = search->best_trial;
     trial.lookahead = WHOLE_STEP;

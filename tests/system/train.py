@@ -5,10 +5,12 @@
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import time
 
@@ -72,6 +74,17 @@ class Lines(harness.Case):
         for word in ("footprint", "forecast", "Markov source", "done", "peak"):
             self.assertIn(word, outcome.out)
         self.assertNotIn("\033", outcome.out)
+
+    def test_a_cached_file_system_is_told_once(self):
+        mounts = pathlib.Path("/proc/mounts").read_text().splitlines()
+        memory = {line.split()[1] for line in mounts if line.split()[2] == "tmpfs"}
+        if "/dev/shm" not in memory:
+            self.skipTest("needs a file system in memory at /dev/shm")
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            outcome = harness.run("train", *TINY, "--device-mem", "1MiB", "--host-mem", "128KiB",
+                                  "--offload", "nvme", "--nvme", folder, "--reprofile")
+        self.assert_status(outcome, 0)
+        self.assertEqual(outcome.err.count("no direct I/O"), 1, outcome)
 
     def test_same_losses_on_every_tier(self):
         footprint, smallest = harness.budgets(TINY)

@@ -116,7 +116,7 @@ static void moves_give_way_to_another_run(void **state) {
     bool alike = k < layers * per_layer && k % per_layer == 3;
     made->bytes += made->role == MR_ACTIVATION && made->bytes > MR_MIB && !alike ? 4096 : 0;
   }
-  struct mr_plan *plan = make_plan(graph, 56 * MR_MIB);
+  struct mr_plan *plan = make_plan(graph, 48 * MR_MIB);
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
   struct mr_candidate candidate = search_once(plan, 1e9, 0);
   double seconds = candidate.layout->step_seconds;
