@@ -9,7 +9,7 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     if(device STREQUAL cuda AND NOT TARGET memrun_cuda_on_cpu)
       return()
     endif()
-    memrun_test(fault/${name} LABEL fault SLOW TIMEOUT 600
+    memrun_test(fault/${name} LABEL fault SLOW
       COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/fault/${script}.py
       $<TARGET_FILE:memrun_cli> ${CMAKE_CURRENT_BINARY_DIR}/fault/${name} ${device} ${ARGN})
   endfunction()

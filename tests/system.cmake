@@ -13,13 +13,13 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
         list(APPEND flags ${flag})
       endif()
     endforeach()
-    if(NOT arg_TIMEOUT)
-      set(arg_TIMEOUT 300)
+    if(arg_TIMEOUT)
+      list(APPEND flags TIMEOUT ${arg_TIMEOUT})
     endif()
     if(NOT arg_LABEL)
       set(arg_LABEL system)
     endif()
-    memrun_test(${arg_LABEL}/${name} LABEL ${arg_LABEL} ${flags} TIMEOUT ${arg_TIMEOUT}
+    memrun_test(${arg_LABEL}/${name} LABEL ${arg_LABEL} ${flags}
       COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/system/${script}.py
       $<TARGET_FILE:memrun_cli> ${CMAKE_CURRENT_BINARY_DIR}/${arg_LABEL}/${name} ${arg_ARGUMENTS})
   endfunction()
