@@ -89,7 +89,7 @@ static double plan_seconds(const struct problem *problem) {
 /* Whether there is anything more then. */
 static bool add(struct problem *problem, const struct more *more) {
   uint64_t *budget = problem->budget_bytes;
-  bool copies = budget[MR_TIER_HOST] > 0 || problem->machine.host > 0;
+  bool copies = budget[MR_TIER_HOST] > 0 || problem->machine.apart;
   bool drives = budget[MR_TIER_NVME] > 0;
   bool faster = (more->copy > 1 && copies) || (more->drive > 1 && drives);
   bool limited = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_HOST] < UINT64_MAX;

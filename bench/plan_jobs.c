@@ -8,9 +8,10 @@
 #include "base/base.h"
 
 const struct bench_machine bench_machines[BENCH_MACHINES] = {
-    {"vm", 6e9, 1.0e9, 0.8e9, 1.1e9, 150e9, 15e9, 0},
-    {"vm-fast", 6e9, 3.0e9, 2.0e9, 3.5e9, 150e9, 15e9, 0},
-    {"gpu", 25e9, 6e9, 4e9, 7e9, 100e12, 2e12, 150e9},
+    {"vm", 6e9, 1.0e9, 0.8e9, 1.1e9, 150e9, 15e9, false, 0},
+    {"vm-fast", 6e9, 3.0e9, 2.0e9, 3.5e9, 150e9, 15e9, false, 0},
+    {"gpu", 25e9, 6e9, 4e9, 7e9, 100e12, 2e12, true, 150e9},
+    {"node", 53e9, 24e9, 14e9, 26e9, 50e12, 2.9e12, true, 0},
 };
 
 static struct mr_profile *make_profile(const struct bench_machine *machine) {
@@ -53,7 +54,7 @@ struct mr_plan *bench_plan_job(const struct mr_graph *graph, const struct bench_
   plan->settings.device = mr_device_find(MR_BACKEND_CPU);
   plan->settings.threads = BENCH_PLAN_THREADS;
   plan->profile = make_profile(machine);
-  plan->settings.machine = machine->host > 0 ? describe(machine) : NULL;
+  plan->settings.machine = machine->apart ? describe(machine) : NULL;
   memcpy(plan->settings.budget_bytes, budget_bytes, sizeof plan->settings.budget_bytes);
   MR_ASSERT(mr_planning_make(plan, &nvme) == MR_OK);
   return plan;

@@ -13,11 +13,13 @@ struct bench_machine {
   const char *name;
   double copy, nvme_read, nvme_write, nvme_mixed; /* bytes per second */
   double flops, memory;                           /* per second */
-  double host; /* bytes per second of ops on a host that is apart; 0: the device's memory is its */
+  bool apart;                                     /* the device's memory is not the host's */
+  double host; /* bytes per second of ops on a host that is apart; 0: it runs none */
 };
 
-/* A two-core virtual machine with a virtual disk; the same with a fast one; a GPU node. */
-#define BENCH_MACHINES 3u
+/* A two-core virtual machine with a virtual disk; the same with a fast one; a GPU node; and that of
+ * examples/h100-node.profile, whose host runs no ops. */
+#define BENCH_MACHINES 4u
 extern const struct bench_machine bench_machines[BENCH_MACHINES];
 
 struct bench_job {

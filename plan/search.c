@@ -27,7 +27,7 @@
 #define EARLY_GAIN        0.01
 #define ALIKE_GAIN        5e-4
 #define HELD_GAIN         3e-3
-#define MOST_ALIKE        12u /* classes that are tried; what lies behind gains next to nothing */
+#define MOST_ALIKE        6u /* classes that are tried; what lies behind gains next to nothing */
 #define PRICE_ROUNDS      4u
 #define REFILL_ROUNDS     2u
 
