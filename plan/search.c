@@ -27,7 +27,8 @@
 #define EARLY_GAIN        0.01
 #define ALIKE_GAIN        5e-4
 #define HELD_GAIN         3e-3
-#define MOST_ALIKE        6u /* classes that are tried; what lies behind gains next to nothing */
+#define MOST_ALIKE        12u /* classes that are tried; what lies behind gains next to nothing, */
+#define FEW_ALIKE         6u  /* and where the processor computes, what lies behind these */
 #define PRICE_ROUNDS      4u
 #define REFILL_ROUNDS     2u
 
@@ -305,7 +306,8 @@ static mr_status try_alike(struct search *search) {
   }
   mr_draft_restore(draft, &search->best);
   mr_status status = mr_alike_init(&alike, draft);
-  for (uint32_t i = 0; i < alike.class_count && i < MOST_ALIKE && status == MR_OK; i++) {
+  uint32_t most = draft->problem->host_apart ? MOST_ALIKE : FEW_ALIKE;
+  for (uint32_t i = 0; i < alike.class_count && i < most && status == MR_OK; i++) {
     mr_draft_restore(draft, &search->best);
     if (!mr_alike_evict(&alike, i, draft)) continue;
     double before = ask_for(search, ALIKE_GAIN);
@@ -336,25 +338,19 @@ static mr_status try_refills(struct search *search) {
   return status;
 }
 
-/* What ranks programs of which the best are searched: the draft at hand, or, where the processor
- * computes, one with room for moves in flight; beside a device that is apart that is hardly ever
- * the better one. What ops on a host that is apart make is fetched as soon as it is there. */
+/* What ranks programs of which the best are searched: the draft at hand, or one with room for moves
+ * in flight. Where a host that is apart runs ops, what it makes had better be fetched as soon as it
+ * is there, and room hardly ever gains more. */
 static mr_status try_usual(struct search *search) {
   uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
   mr_status status = try_sweep(search, &(struct trial){.spare = 0});
   if (status != MR_OK || good_enough(search)) {
     return status;
   }
-  if (!search->draft->problem->host_apart) {
-    status = try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+  if (!mr_draft_is_beside_host(search->draft)) {
+    return try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
   }
-  if (status == MR_OK && mr_draft_is_beside_host(search->draft) && !good_enough(search)) {
-    struct trial trial = search->best_trial;
-    trial.lookahead = WHOLE_STEP;
-    mr_draft_restore(search->draft, &search->best);
-    status = try_sweep(search, &trial);
-  }
-  return status;
+  return try_sweep(search, &(struct trial){.lookahead = WHOLE_STEP});
 }
 
 /* Choices are priced by what binds their sweeps. Those of a sweep that looks too far ahead, or
