@@ -17,8 +17,8 @@ struct bench_machine {
   double host; /* bytes per second of ops on a host that is apart; 0: it runs none */
 };
 
-/* A two-core virtual machine with a virtual disk; the same with a fast one; a GPU node; and that of
- * examples/h100-node.profile, whose host runs no ops. */
+/* A two-core virtual machine with a virtual disk; the same with a fast one; a GPU node; one with
+ * the rates of examples/h100-node.profile, whose host runs no ops. */
 #define BENCH_MACHINES 4u
 extern const struct bench_machine bench_machines[BENCH_MACHINES];
 

@@ -75,8 +75,8 @@ struct mr_store_options {
 
 /*
  * Opens the files, picks the engine, reserves the space and starts the threads. One log line for
- * each fall-back (no io_uring, no O_DIRECT). MR_IO names path and errno; MR_NO_SPACE names path,
- * asked and free bytes; MR_INVALID; MR_NO_MEMORY.
+ * each fall-back (no io_uring, no O_DIRECT), unless quiet. MR_IO names path and errno; MR_NO_SPACE
+ * names path, asked and free bytes; MR_INVALID; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_store_create(const struct mr_store_options *options,
                                           struct mr_store **store_out);
