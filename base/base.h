@@ -35,6 +35,10 @@ _Noreturn void mr_assert_failed(const char *condition, const char *file, int lin
 #define MR_ASSERT(condition)                                                                       \
   ((condition) ? (void)0 : mr_assert_failed(#condition, __FILE__, __LINE__))
 
+/* mr_log, unless the process has logged the same line so: for what is found out again and again.
+ * More than 32 different ones are logged each time. */
+void mr_log_once(mr_log_level level, const char *format, ...) MR_PRINTF(2, 3);
+
 /* Structure-wide checks that only checked builds (MEMRUN_CHECKED) run. */
 #ifdef MEMRUN_CHECKED
 #define MR_CHECKED 1

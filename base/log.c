@@ -2,9 +2,13 @@
 /* The log: one sink for the process, the only global state of base/. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/base.h"
+
+#define LINE_BYTES 1024u
+#define ONCE_LINES 32u /* that mr_log_once remembers */
 
 static void default_sink(void *context, mr_log_level level, const char *line) {
   (void)context;
@@ -16,7 +20,8 @@ static struct {
   mr_log_sink sink;
   void *context;
   mr_log_level level;
-} log_state = {default_sink, NULL, MR_LOG_WARN};
+  _Atomic uint64_t once[ONCE_LINES]; /* hashes; 0: none yet, nor behind it */
+} log_state = {.sink = default_sink, .level = MR_LOG_WARN};
 
 void mr_log_configure(mr_log_sink sink, void *context, mr_log_level level) {
   log_state.sink = sink == NULL ? default_sink : sink;
@@ -39,7 +44,7 @@ void mr_log(mr_log_level level, const char *format, ...) {
     return;
   }
   int saved_errno = errno;
-  char line[1024];
+  char line[LINE_BYTES];
   va_list arguments;
   va_start(arguments, format);
   /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
@@ -47,5 +52,43 @@ void mr_log(mr_log_level level, const char *format, ...) {
   va_end(arguments);
   blank_controls(line);
   log_state.sink(log_state.context, level, line);
+  errno = saved_errno;
+}
+
+/* FNV-1a (G. Fowler, L. Noll, P. Vo). */
+static uint64_t hash_line(const char *line) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char *c = line; *c != '\0'; c++) {
+    hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+/* Whether the line was here before; lines beyond those that are remembered never were. */
+static bool was_logged(const char *line) {
+  uint64_t hash = hash_line(line);
+  for (uint32_t i = 0; i < ONCE_LINES; i++) {
+    uint64_t found = 0;
+    if (atomic_compare_exchange_strong(&log_state.once[i], &found, hash) || found == hash) {
+      return found == hash;
+    }
+  }
+  return false;
+}
+
+void mr_log_once(mr_log_level level, const char *format, ...) {
+  if (level > log_state.level) {
+    return;
+  }
+  int saved_errno = errno;
+  char line[LINE_BYTES];
+  va_list arguments;
+  va_start(arguments, format);
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  if (!was_logged(line)) {
+    mr_log(level, "%s", line);
+  }
   errno = saved_errno;
 }

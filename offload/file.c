@@ -139,9 +139,10 @@ static mr_status open_file(struct mr_lane *lane) {
   if (lane->fd < 0 && errno == EINVAL) {
     lane->direct_io = false;
     lane->fd = open_unlinked(lane->path, 0);
-    if (lane->fd >= 0 && !lane->store->quiet) {
-      mr_log(MR_LOG_WARN, "nvme %s: no direct I/O on this file system; going through its cache",
-             lane->path);
+    if (lane->fd >= 0) {
+      mr_log_once(MR_LOG_WARN,
+                  "nvme %s: no direct I/O on this file system; going through its cache",
+                  lane->path);
     }
   }
   if (lane->fd < 0) {

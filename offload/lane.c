@@ -285,9 +285,7 @@ static mr_status start_engine(struct mr_lane *lane) {
     return MR_UNSUPPORTED;
   }
   if (store->engine == MR_IO_AUTO) {
-    if (!store->quiet) {
-      mr_log(MR_LOG_WARN, "io_uring is refused (%s); using threads for nvme", why);
-    }
+    mr_log_once(MR_LOG_WARN, "io_uring is refused (%s); using threads for nvme", why);
     store->engine = MR_IO_PREAD; /* for the lanes that start later */
   }
   lane->engine_table = &mr_engine_pread;

@@ -169,7 +169,6 @@ struct mr_store {
   uint32_t lane_count;
   mr_io_engine engine; /* MR_IO_PREAD once io_uring was refused */
   bool checksums;
-  bool quiet;
   _Atomic int mode; /* mr_store_mode, once it is chosen */
   uint64_t timeout_ns;
   struct mr_fault_plan faults;

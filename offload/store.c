@@ -301,7 +301,6 @@ mr_status mr_store_create(const struct mr_store_options *options, struct mr_stor
   init_locks(store);
   store->engine = options->engine;
   store->checksums = options->checksums;
-  store->quiet = options->quiet;
   store->timeout_ns = (uint64_t)(options->timeout_seconds * 1e9);
   status = mr_fault_parse(options->inject, &store->faults);
   if (status == MR_OK) {

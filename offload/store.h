@@ -67,7 +67,6 @@ struct mr_store_options {
   mr_store_mode mode;
   bool checksums;         /* off for benchmarks only */
   double timeout_seconds; /* > 0 */
-  bool quiet;             /* of fall-backs: the store of the run behind a probe tells */
   const char *inject;     /* NULL: none; several (at most 8) are separated by commas */
   /* Relative speeds of the paths, from mr_store_probe; all 0: equal. A path gets chunks by it. */
   double path_weights[MR_MAX_NVME_PATHS];
@@ -75,8 +74,8 @@ struct mr_store_options {
 
 /*
  * Opens the files, picks the engine, reserves the space and starts the threads. One log line for
- * each fall-back (no io_uring, no O_DIRECT), unless quiet. MR_IO names path and errno; MR_NO_SPACE
- * names path, asked and free bytes; MR_INVALID; MR_NO_MEMORY.
+ * each fall-back (no io_uring, no O_DIRECT), once in a process. MR_IO names path and errno;
+ * MR_NO_SPACE names path, asked and free bytes; MR_INVALID; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_store_create(const struct mr_store_options *options,
                                           struct mr_store **store_out);

@@ -93,7 +93,6 @@ static mr_status probe_paths(const struct mr_settings *settings, struct mr_store
       .engine = settings->io_engine,
       .mode = MR_STORE_PROBE,
       .checksums = true,
-      .quiet = true,
       .timeout_seconds = settings->io_timeout_seconds,
   };
   for (uint32_t i = 0; i < settings->nvme_count; i++) {

@@ -81,10 +81,12 @@ class Lines(harness.Case):
         if "/dev/shm" not in memory:
             self.skipTest("needs a file system in memory at /dev/shm")
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            outcome = harness.run("train", *TINY, "--device-mem", "1MiB", "--host-mem", "128KiB",
-                                  "--offload", "nvme", "--nvme", folder, "--reprofile")
-        self.assert_status(outcome, 0)
-        self.assertEqual(outcome.err.count("no direct I/O"), 1, outcome)
+            for command in ("train", "plan"):  # one that only measures tells of it too
+                outcome = harness.run(command, *TINY, "--device-mem", "1MiB", "--host-mem",
+                                      "128KiB", "--offload", "nvme", "--nvme", folder,
+                                      "--reprofile")
+                self.assert_status(outcome, 0)
+                self.assertEqual(outcome.err.count("no direct I/O"), 1, outcome)
 
     def test_same_losses_on_every_tier(self):
         footprint, smallest = harness.budgets(TINY)

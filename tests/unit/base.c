@@ -156,6 +156,35 @@ static void log_lines_are_single(void **state) {
   mr_log_configure(NULL, NULL, MR_LOG_WARN);
 }
 
+static void count_lines(void *context, mr_log_level level, const char *line) {
+  (void)level;
+  (void)line;
+  ++*(uint32_t *)context;
+}
+
+/* Lines that differ are told apart; what was below the level has not been logged. Of more than are
+ * remembered none is lost. */
+static void what_is_found_again_is_logged_once(void **state) {
+  (void)state;
+  uint32_t lines = 0;
+  mr_log_configure(count_lines, &lines, MR_LOG_WARN);
+  mr_log_once(MR_LOG_INFO, "folder %d", 0);
+  assert_int_equal(lines, 0);
+  errno = ENOSPC;
+  for (int i = 0; i < 6; i++) {
+    mr_log_once(MR_LOG_WARN, "folder %d", i % 2);
+  }
+  assert_int_equal(errno, ENOSPC);
+  assert_int_equal(lines, 2);
+  for (int i = 0; i < 100; i++) {
+    mr_log_once(MR_LOG_WARN, "folder %d", i);
+  }
+  assert_int_equal(lines, 100);
+  mr_log_once(MR_LOG_WARN, "folder %d", 99);
+  assert_int_equal(lines, 101);
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+}
+
 static void statuses_are_named(void **state) {
   (void)state;
   assert_string_equal(mr_status_name(MR_DOES_NOT_FIT), "MR_DOES_NOT_FIT");
@@ -169,7 +198,8 @@ int main(void) {
       cmocka_unit_test(sizes_parse),           cmocka_unit_test(sizes_format),
       cmocka_unit_test(sizes_that_are_enough), cmocka_unit_test(random_repeats),
       cmocka_unit_test(arrays_grow),           cmocka_unit_test(arrays_refuse_the_impossible),
-      cmocka_unit_test(log_lines_are_single),  cmocka_unit_test(statuses_are_named),
+      cmocka_unit_test(log_lines_are_single),  cmocka_unit_test(what_is_found_again_is_logged_once),
+      cmocka_unit_test(statuses_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
