@@ -128,9 +128,7 @@ class Cuda(harness.Case):
         device = used + plan.events("plan")[0]["smallest_device_bytes"]
         profile = json.loads(path.read_text())
         profile.update(bytes_per_second=1e8, host_bytes_per_second=1e15)
-        for op in profile["ops"]:
-            op["seconds_per_unit"] = 1e-8
-        path.write_text(json.dumps(profile))
+        harness.write_profile(path, profile, per_flop=1e-8, per_byte=1e-8)
         options += ["--device-mem", device]
         plan = run("plan", *options)
         self.assert_status(plan, 0)
@@ -163,7 +161,7 @@ class Cuda(harness.Case):
         profile = json.loads(path.read_text())
         profile.update(device_to_host=4e6, host_to_device=4e6, host_bytes_per_second=1e6,
                        host_memory_bytes_per_second=1e6)
-        path.write_text(json.dumps(profile))
+        harness.write_profile(path, profile)
         small = ["--device-mem", used + int(0.4 * whole["footprint_bytes"])]
         self.assert_status(run("plan", *job, *small, "--out", kept), 0)
         self.assertGreater(harness.count_early(kept, "device_to_host"), 0)

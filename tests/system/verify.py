@@ -76,8 +76,9 @@ class Verify(harness.Case):
         footprint, _ = harness.budgets(job)
         profile = json.loads(path.read_text())
         for drive in profile["paths"]:
-            drive.update(read=30e6, write=20e6, mixed=35e6)
-        path.write_text(json.dumps(profile))
+            drive.update(read=30e6, write=20e6, mixed=35e6, latency_seconds=1e-4,
+                         op_seconds_per_byte=0)
+        harness.write_profile(path, profile)
         job += ["--device-mem", footprint // 2, "--host-mem", 0, *harness.nvme()]
         self.assert_status(harness.run("plan", *job, "--out", kept), 0)
         self.assertGreater(harness.count_early(kept, "nvme_write"), 0)
