@@ -203,3 +203,18 @@ void mr_bound_fini(struct mr_bound *bound) {
   mr_ransoms_fini(&bound->ransoms);
   *bound = (struct mr_bound){0};
 }
+
+mr_status mr_program_plan_least_bytes(const struct mr_plan_problem *problem, double *bytes_out) {
+  struct mr_liveness liveness = {0};
+  struct mr_bound bound;
+  mr_status status = mr_liveness_init(&liveness, problem->program);
+  if (status == MR_OK) {
+    status = mr_bound_init(&bound, problem, &liveness, false);
+  }
+  if (status == MR_OK) {
+    *bytes_out = bound.live_bytes[fullest_op(&bound, 0, problem->program->op_count)];
+    mr_bound_fini(&bound);
+  }
+  mr_liveness_fini(&liveness);
+  return status;
+}

@@ -413,6 +413,11 @@ MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *pr
 /* The same without prices: a little less, in a small part of the time. */
 MR_CHECK_RESULT mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem,
                                                       double *seconds_out);
+/* Bytes that every plan of the program has in some tier at once: those of the op at which most is
+ * alive, without what may be made again instead where the bound is to hold for that too.
+ * MR_NO_MEMORY. */
+MR_CHECK_RESULT mr_status mr_program_plan_least_bytes(const struct mr_plan_problem *problem,
+                                                      double *bytes_out);
 
 /* Fills in bind_moves, start_seconds and end_seconds, the step time and what links take, by event
  * simulation over several steps on the problem's machine, which may be another than the plan was

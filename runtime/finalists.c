@@ -472,6 +472,7 @@ static mr_status amend_one(const struct mr_finalists *finalists, struct mr_candi
 static mr_status amend(struct mr_finalists *finalists) {
   uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
   uint32_t plans_left = mr_finalists_affordable(finalists, effort_of(finalists)->amend_ops);
+  plans_left /= finalists->halved ? 2 : 1;
   uint32_t half = plans_left / 2;
   struct mr_candidate *counterpart = find_counterpart(finalists);
   mr_status status = MR_OK;
@@ -562,5 +563,24 @@ mr_status mr_finalists_search(struct mr_finalists *finalists) {
 void mr_finalists_drop(struct mr_finalists *finalists) {
   while (finalists->count > 0) {
     mr_candidate_fini(&finalists->best[--finalists->count]);
+  }
+  finalists->turned = false;
+  finalists->amended = false;
+  finalists->whole = false;
+}
+
+struct mr_candidate mr_finalists_take_best(struct mr_finalists *finalists) {
+  struct mr_candidate best = finalists->best[0];
+  finalists->best[0] = (struct mr_candidate){0};
+  mr_finalists_drop(finalists);
+  return best;
+}
+
+void mr_finalists_exchange_best(struct mr_finalists *finalists, struct mr_candidate *other) {
+  struct mr_candidate *best = &finalists->best[0];
+  if (mr_candidate_is_better(other->layout, best->layout)) {
+    struct mr_candidate worse = *best;
+    *best = *other;
+    *other = worse;
   }
 }

@@ -29,6 +29,7 @@ struct mr_finalists {
   bool placing;  /* search chooses which ops run on the host */
   bool whole;    /* plans are for the whole budget: see mr_plan_problem */
   bool amended;  /* the best were changed in single decisions */
+  bool halved;   /* by half as many as else: the job is planned without NVMe too */
   bool torn;     /* what the device has no room for takes both the host and NVMe */
 };
 
@@ -58,7 +59,12 @@ MR_CHECK_RESULT mr_status mr_finalists_plan(const struct mr_finalists *finalists
 
 /* Puts a planned candidate among the finalists where it is good enough, else ends it. */
 void mr_finalists_add(struct mr_finalists *finalists, struct mr_candidate *candidate);
+/* Ends them all; others can be searched then. */
 void mr_finalists_drop(struct mr_finalists *finalists);
+/* The same, but for the best, which is the caller's. */
+struct mr_candidate mr_finalists_take_best(struct mr_finalists *finalists);
+/* Exchanges the best for another where that is better. */
+void mr_finalists_exchange_best(struct mr_finalists *finalists, struct mr_candidate *other);
 
 /* True where no other plan is wanted: the best one runs nothing again, and moves nothing or never
  * has the device wait; or any that fits will do. */

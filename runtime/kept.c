@@ -183,7 +183,7 @@ static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file
   mr_planning_fill_problem(plan, nvme);
   status = make_program(plan, header);
   if (status == MR_OK) {
-    status = mr_planning_find_bound(plan, &plan->problem, &plan->bound_seconds);
+    status = mr_planning_find_bound(plan, &plan->problem, false, &plan->bound_seconds);
   }
   if (status == MR_OK) {
     status = mr_planning_find_footprint(plan);

@@ -9,7 +9,7 @@
  * with them there: all of them, or beside a host all but as many as it had better run
  * (runtime/staying.c), and so are others. A program that needs neither moves nor recompute ends the
  * search: nothing can beat running only what must run.
- * Where the host would do, candidates are planned without NVMe, and the best few with it too.
+ * Beside a host candidates are planned without NVMe too (search_tiers).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@
 
 #include "runtime/planning.h"
 #include "runtime/search.h"
+
+#define ROUNDING 1e-9 /* relative, of sums of seconds */
 
 /* The menu of the graph. */
 static mr_status open_menu(struct mr_search *search) {
@@ -204,30 +206,80 @@ static bool host_would_do(const struct mr_plan *plan) {
   return left <= budget[MR_TIER_HOST];
 }
 
-/* Plans without NVMe where the host would do, then the finalists with it: one more tier never makes
- * a plan slower. */
+/* Candidates of both kinds, and the best of them with search. */
+static mr_status search_candidates(struct mr_search *search) {
+  bool searched = search->plan->problem.policy == MR_POLICY_SEARCHED;
+  mr_status status = try_candidates(search);
+  return status == MR_OK && searched ? mr_finalists_search(&search->finalists) : status;
+}
+
+/* Plans the job as if there were no NVMe. */
+static mr_status search_without(struct mr_search *search) {
+  uint64_t *nvme_bytes = &search->plan->problem.budget_bytes[MR_TIER_NVME];
+  uint64_t all_bytes = *nvme_bytes;
+  *nvme_bytes = 0;
+  search->finalists.torn = false;
+  search->deferred = false;
+  mr_status status = search_candidates(search);
+  *nvme_bytes = all_bytes;
+  return status;
+}
+
+/* Seconds that no plan without NVMe can beat; INFINITY: none fits. */
+static mr_status bound_without(const struct mr_plan *plan, double *seconds_out) {
+  struct mr_plan_problem problem = plan->problem;
+  problem.budget_bytes[MR_TIER_NVME] = 0;
+  return mr_planning_find_bound(plan, &problem, true, seconds_out);
+}
+
+/* Plans the job as if there were no NVMe, too, unless no such plan can be better. */
+static mr_status try_without(struct mr_search *search, double least_seconds) {
+  struct mr_finalists *finalists = &search->finalists;
+  const struct mr_program_plan *layout = finalists->best[0].layout;
+  if (mr_finalists_settled(finalists) ||
+      (layout->fits && least_seconds >= layout->step_seconds * (1 - ROUNDING))) {
+    return MR_OK;
+  }
+  finalists->halved = false;
+  struct mr_candidate best = mr_finalists_take_best(finalists);
+  mr_status status = search_without(search);
+  if (status == MR_OK) {
+    mr_finalists_exchange_best(finalists, &best);
+  }
+  mr_candidate_fini(&best);
+  return status;
+}
+
+/*
+ * Plans without NVMe too: one more tier never makes a plan slower. Where the host would do, that
+ * comes first, and the finalists are planned with NVMe then. Else what is best without has other
+ * candidates than what is best with it; it comes last, where it may be better, but not for very
+ * long programs: planning would take three times as long.
+ */
 static mr_status search_tiers(struct mr_search *search) {
   struct mr_plan *plan = search->plan;
-  uint64_t *nvme_bytes = &plan->problem.budget_bytes[MR_TIER_NVME];
-  uint64_t all_bytes = *nvme_bytes;
-  bool searched = plan->problem.policy == MR_POLICY_SEARCHED;
-  bool without = searched && all_bytes > 0 && host_would_do(plan);
-  bool both = plan->problem.budget_bytes[MR_TIER_HOST] > 0 && all_bytes > 0;
-  search->finalists.torn = both && !without;
-  *nvme_bytes = without ? 0 : all_bytes;
-  mr_status status = try_candidates(search);
-  if (status == MR_OK && without && !search->finalists.best[0].layout->fits) {
-    mr_finalists_drop(&search->finalists);
-    *nvme_bytes = all_bytes;
-    search->finalists.torn = both;
-    without = false;
-    status = try_candidates(search);
+  struct mr_finalists *finalists = &search->finalists;
+  const uint64_t *budget = plan->problem.budget_bytes;
+  bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
+  double least_seconds = INFINITY;
+  mr_status status = MR_OK;
+  if (both && plan->problem.policy == MR_POLICY_SEARCHED) {
+    if (host_would_do(plan)) {
+      status = search_without(search);
+      if (status != MR_OK || finalists->best[0].layout->fits) {
+        return status == MR_OK ? mr_finalists_search(finalists) : status;
+      }
+      mr_finalists_drop(finalists);
+    } else if (plan->graph->op_count <= MR_LONG_OPS) {
+      status = bound_without(plan, &least_seconds);
+    }
   }
-  if (status == MR_OK && searched) {
-    status = mr_finalists_search(&search->finalists);
+  finalists->torn = both;
+  finalists->halved = !isinf(least_seconds);
+  if (status == MR_OK) {
+    status = search_candidates(search);
   }
-  *nvme_bytes = all_bytes;
-  return status == MR_OK && without ? mr_finalists_search(&search->finalists) : status;
+  return status == MR_OK && !isinf(least_seconds) ? try_without(search, least_seconds) : status;
 }
 
 /* The search and the bound, unless it is known or not wanted, side by side where a thread is to
@@ -240,9 +292,9 @@ struct both {
 
 static mr_status do_either(void *context, uint32_t index) {
   struct both *both = context;
-  return index == 0
-             ? search_tiers(both->search)
-             : mr_planning_find_bound(both->search->plan, &both->problem, &both->bound_seconds);
+  return index == 0 ? search_tiers(both->search)
+                    : mr_planning_find_bound(both->search->plan, &both->problem, false,
+                                             &both->bound_seconds);
 }
 
 mr_status mr_planning_search(struct mr_plan *plan) {

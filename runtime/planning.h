@@ -62,9 +62,10 @@ uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_t
 MR_CHECK_RESULT mr_status mr_planning_find_footprint(struct mr_plan *plan);
 
 /* What no plan of the graph is faster than, under the problem's budgets and rates, with any
- * recompute allowed and updates deferred or not. MR_NO_MEMORY. */
+ * recompute allowed and updates deferred or not. `quick`: a little less, in a small part of the
+ * time, or INFINITY where it tells that no plan fits. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_planning_find_bound(const struct mr_plan *plan,
-                                                 const struct mr_plan_problem *problem,
+                                                 const struct mr_plan_problem *problem, bool quick,
                                                  double *seconds_out);
 
 /*

@@ -81,8 +81,23 @@ uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_t
   return count;
 }
 
+/* INFINITY: all tiers together have no room for what must live at once. */
+static mr_status quick_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  double room_bytes = 0;
+  double least_bytes = 0;
+  for (mr_tier tier = 0; tier < MR_TIER_COUNT; tier++) {
+    room_bytes += (double)problem->budget_bytes[tier];
+  }
+  mr_status status = mr_program_plan_least_bytes(problem, &least_bytes);
+  if (status == MR_OK && least_bytes > room_bytes) {
+    *seconds_out = INFINITY;
+    return MR_OK;
+  }
+  return status == MR_OK ? mr_program_plan_quick_bound(problem, seconds_out) : status;
+}
+
 static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_problem *budgets,
-                          const struct mr_graph *program, double useful_seconds,
+                          const struct mr_graph *program, double useful_seconds, bool quick,
                           double *seconds_out) {
   struct mr_plan_problem problem = *budgets;
   double *op_seconds = NULL;
@@ -92,7 +107,8 @@ static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_probl
   problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
   problem.useful_seconds = useful_seconds;
   if (status == MR_OK) {
-    status = mr_program_plan_bound(&problem, seconds_out);
+    status =
+        quick ? quick_bound(&problem, seconds_out) : mr_program_plan_bound(&problem, seconds_out);
   }
   free(op_seconds);
   return status;
@@ -102,7 +118,7 @@ static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_probl
  * that mostly is comes first: it tells when to end the other. Updates that the host may run are in
  * neither bound, so that these hold too where such updates stay in their step and others do not. */
 mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_plan_problem *problem,
-                                 double *seconds_out) {
+                                 bool quick, double *seconds_out) {
   struct mr_graph *deferred = NULL;
   double seconds[2] = {INFINITY, INFINITY};
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
@@ -112,7 +128,7 @@ mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_pla
                                         stays ? deferred : plan->graph};
   for (uint32_t i = 0; status == MR_OK && i < 2 && programs[i] != NULL; i++) {
     double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - ROUNDING);
-    status = bound_of(plan, problem, programs[i], useful_seconds, &seconds[i]);
+    status = bound_of(plan, problem, programs[i], useful_seconds, quick, &seconds[i]);
   }
   if (status == MR_OK) {
     *seconds_out = fmin(seconds[0], seconds[1]);

@@ -180,7 +180,7 @@ static mr_status forecast_again(struct mr_run *run, struct mr_plan *next) {
   problem.page_bytes = present->problem.page_bytes;
   present->problem = problem;
   present->nvme = nvme;
-  status = mr_planning_find_bound(next, &next->problem, &present->bound_seconds);
+  status = mr_planning_find_bound(next, &next->problem, false, &present->bound_seconds);
   next->bound_seconds = present->bound_seconds;
   return status == MR_OK ? mr_program_plan_simulate(&problem, present->layout) : status;
 }

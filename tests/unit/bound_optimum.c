@@ -330,6 +330,24 @@ static double bound_of_any_recompute(struct mr_plan_problem problem,
   return bound;
 }
 
+static double least_bytes_of(struct mr_plan_problem problem, bool any_recompute) {
+  double bytes = 0;
+  problem.bound_any_recompute = any_recompute;
+  assert_int_equal(mr_program_plan_least_bytes(&problem, &bytes), MR_OK);
+  return bytes;
+}
+
+/* What fits has all that lives at once in its tiers. */
+static void check_least_bytes(const struct mr_plan_problem *problem) {
+  double room = 0;
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    room += (double)problem->budget_bytes[tier];
+  }
+  double least = least_bytes_of(*problem, false);
+  assert_true(least > 0 && least <= room);
+  assert_true(least_bytes_of(*problem, true) <= least);
+}
+
 /* The program, planned in all ways, is no faster than its bound and than that of all programs of
  * the step. The time of the fastest. */
 static double check_program(struct mr_plan_problem problem, const struct mr_graph *program,
@@ -346,6 +364,9 @@ static double check_program(struct mr_plan_problem problem, const struct mr_grap
   assert_true(bound <= best * (1 + 1e-9));
   assert_true(quick > 0 && quick <= bound);
   assert_true(bound_of_all <= best * (1 + 1e-9));
+  if (isfinite(best)) {
+    check_least_bytes(&problem);
+  }
   tally->programs += isfinite(best);
   tally->tight += best <= bound * 1.05;
   free(op_seconds);
@@ -473,6 +494,8 @@ static void recompute_pays_a_ransom(void **state) {
     double ransom = fmin(firsts[i], bytes / rate);
     assert_true(fabs(bound - (firsts[i] + 3e-3 + ransom)) < 1e-9);
   }
+  assert_true(least_bytes_of(problem, true) == 20 * PAGE + 64);
+  assert_true(least_bytes_of(problem, false) == 30 * PAGE + 64);
   mr_graph_destroy(graph);
 }
 
