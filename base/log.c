@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 
-#define LINE_BYTES 1024u
 #define ONCE_LINES 32u /* that mr_log_once remembers */
 
 static void default_sink(void *context, mr_log_level level, const char *line) {
@@ -39,22 +38,6 @@ static void blank_controls(char *line) {
   }
 }
 
-void mr_log(mr_log_level level, const char *format, ...) {
-  if (level > log_state.level) {
-    return;
-  }
-  int saved_errno = errno;
-  char line[LINE_BYTES];
-  va_list arguments;
-  va_start(arguments, format);
-  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
-  vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  blank_controls(line);
-  log_state.sink(log_state.context, level, line);
-  errno = saved_errno;
-}
-
 /* FNV-1a (G. Fowler, L. Noll, P. Vo). */
 static uint64_t hash_line(const char *line) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -76,19 +59,31 @@ static bool was_logged(const char *line) {
   return false;
 }
 
-void mr_log_once(mr_log_level level, const char *format, ...) {
+static void log_line(mr_log_level level, bool once, const char *format, va_list arguments) {
   if (level > log_state.level) {
     return;
   }
   int saved_errno = errno;
-  char line[LINE_BYTES];
-  va_list arguments;
-  va_start(arguments, format);
-  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
+  char line[1024];
+  /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): callers start it */
   vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  if (!was_logged(line)) {
-    mr_log(level, "%s", line);
+  blank_controls(line);
+  if (!once || !was_logged(line)) {
+    log_state.sink(log_state.context, level, line);
   }
   errno = saved_errno;
+}
+
+void mr_log(mr_log_level level, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  log_line(level, false, format, arguments);
+  va_end(arguments);
+}
+
+void mr_log_once(mr_log_level level, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  log_line(level, true, format, arguments);
+  va_end(arguments);
 }

@@ -80,11 +80,10 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
  * without search tells too little of it: what came 0.4 % ahead was 20 % behind with search. */
 #define DEFERRED_OPS 6000u
 /* So many aims are tried as have so many ops together. */
-#define AIM_OPS  1200u
-#define PLACED   3u   /* finalists at most */
-#define WHOLE    2u   /* the same; of a long program one */
-#define AMENDED  3u   /* the same */
-#define ROUNDING 1e-9 /* relative, of sums of seconds */
+#define AIM_OPS 1200u
+#define PLACED  3u /* finalists at most */
+#define WHOLE   2u /* the same; of a long program one */
+#define AMENDED 3u /* the same */
 
 /*
  * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
@@ -348,7 +347,7 @@ static void sort(struct mr_finalists *finalists, uint32_t count) {
  * does nothing but what it must, all the time. Beside a host that is apart it could do less. */
 static bool is_unbeatable(const struct mr_finalists *finalists, const struct mr_graph *program,
                           const struct mr_program_plan *layout) {
-  bool never_waits = layout->step_seconds <= layout->compute_seconds * (1 + ROUNDING);
+  bool never_waits = layout->step_seconds <= layout->compute_seconds * (1 + MR_ROUNDING);
   return layout->fits && program->op_count == finalists->plan->graph->op_count &&
          (mr_program_plan_moved_bytes(layout) == 0 ||
           (never_waits && !mr_finalists_host_runs(finalists)));

@@ -18,8 +18,6 @@
 #include "runtime/planning.h"
 #include "runtime/search.h"
 
-#define ROUNDING 1e-9 /* relative, of sums of seconds */
-
 /* The menu of the graph. */
 static mr_status open_menu(struct mr_search *search) {
   const struct mr_graph *graph = search->plan->graph;
@@ -219,7 +217,6 @@ static mr_status search_without(struct mr_search *search) {
   uint64_t all_bytes = *nvme_bytes;
   *nvme_bytes = 0;
   search->finalists.torn = false;
-  search->deferred = false;
   mr_status status = search_candidates(search);
   *nvme_bytes = all_bytes;
   return status;
@@ -237,7 +234,7 @@ static mr_status try_without(struct mr_search *search, double least_seconds) {
   struct mr_finalists *finalists = &search->finalists;
   const struct mr_program_plan *layout = finalists->best[0].layout;
   if (mr_finalists_settled(finalists) ||
-      (layout->fits && least_seconds >= layout->step_seconds * (1 - ROUNDING))) {
+      (layout->fits && least_seconds >= layout->step_seconds * (1 - MR_ROUNDING))) {
     return MR_OK;
   }
   finalists->halved = false;

@@ -8,9 +8,6 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
-/* Sums of the same seconds in another order differ by less. */
-#define ROUNDING 1e-9
-
 mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
                                double **op_seconds_out) {
   double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
@@ -127,7 +124,7 @@ mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_pla
   const struct mr_graph *programs[2] = {stays ? plan->graph : deferred,
                                         stays ? deferred : plan->graph};
   for (uint32_t i = 0; status == MR_OK && i < 2 && programs[i] != NULL; i++) {
-    double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - ROUNDING);
+    double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - MR_ROUNDING);
     status = bound_of(plan, problem, programs[i], useful_seconds, quick, &seconds[i]);
   }
   if (status == MR_OK) {
