@@ -188,6 +188,10 @@ T __shfl_sync(uint32_t mask, T value, unsigned source, unsigned width = WARP_LAN
   return exchange(mask, value, lane / width * width + source % width);
 }
 
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+
 inline uint32_t __ballot_sync(uint32_t mask, bool value) {
   return collect(mask, lane_of(current), value).ballot;
 }

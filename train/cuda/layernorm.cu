@@ -105,7 +105,9 @@ __device__ void differentiate(const cuda_layernorm_backward &a, const row_sums &
 #pragma unroll
   for (int i = 0; i < N; i++) {
     float normal = (x[i] - sums.mean) * sums.rstd;
-    dx[i] += sums.rstd * (dy[i] * gamma[i] - sums.average - normal * sums.average_normal);
+    /* Rounded as a single term's average is: in a narrow row the two may be all but the same. */
+    float scaled = __fmul_rn(dy[i], gamma[i]);
+    dx[i] += sums.rstd * (scaled - sums.average - normal * sums.average_normal);
     dgamma[i] += dy[i] * normal;
     dbeta[i] += dy[i];
   }

@@ -282,7 +282,8 @@ LEAF vec layernorm_dx(const struct vector_layernorm_backward *row, const struct 
                       size_t i, size_t lanes) {
   const element *x = row->x, *gamma = row->gamma, *gradient = row->dy;
   vec normal = (get(x + i, lanes) - r->mean) * r->rstd;
-  vec scaled = get(gradient + i, lanes) * get(gamma + i, lanes);
+  /* Rounded as a single term's average is: in a narrow row the two may be all but the same. */
+  vec scaled = unfused(get(gradient + i, lanes) * get(gamma + i, lanes));
   return unfused((scaled - r->average - normal * r->average_normal) * r->rstd);
 }
 
