@@ -204,6 +204,10 @@ void mr_bound_fini(struct mr_bound *bound) {
   *bound = (struct mr_bound){0};
 }
 
+double mr_bound_least_bytes(const struct mr_bound *bound) {
+  return bound->live_bytes[fullest_op(bound, 0, bound->problem->program->op_count)];
+}
+
 mr_status mr_program_plan_least_bytes(const struct mr_plan_problem *problem, double *bytes_out) {
   struct mr_liveness liveness = {0};
   struct mr_bound bound;
@@ -212,7 +216,7 @@ mr_status mr_program_plan_least_bytes(const struct mr_plan_problem *problem, dou
     status = mr_bound_init(&bound, problem, &liveness, false);
   }
   if (status == MR_OK) {
-    *bytes_out = bound.live_bytes[fullest_op(&bound, 0, problem->program->op_count)];
+    *bytes_out = mr_bound_least_bytes(&bound);
     mr_bound_fini(&bound);
   }
   mr_liveness_fini(&liveness);

@@ -76,6 +76,9 @@ MR_CHECK_RESULT mr_status mr_bound_init(struct mr_bound *bound,
                                         const struct mr_liveness *liveness, bool pooled);
 void mr_bound_fini(struct mr_bound *bound);
 
+/* What must be somewhere at once, in bytes: tiers with less room in all have no plan. */
+double mr_bound_least_bytes(const struct mr_bound *bound);
+
 /* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_bound_seconds(const struct mr_bound *bound,
                                            const uint64_t budget_bytes[MR_TIER_COUNT],

@@ -5,59 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/bound.h"
-#include "plan/draft.h"
 #include "plan/ladder.h"
-#include "plan/page_sizes.h"
+#include "plan/maker.h"
 
 #define ROUNDING 1e-9 /* relative, of sums of seconds */
 
-/* A smallest budget is looked for with so many pages of one size at most: a process maps about as
- * many (vm.max_map_count). */
-#define MOST_FIT_PAGES 65536u
-/* From the footprint up larger ones are tried: 1/64, 1/32, 1/16 and 1/8 larger than the one before.
- */
-#define FIRST_RAISE 6u
-#define LAST_RAISE  3u
-/* Somewhat smaller ones are from 1/4096 to 1/32 smaller. */
-#define LAST_LOOK  12u
-#define FIRST_LOOK 5u
-#define MOST_LOOKS 24u
-
-/* The smallest device budget that would do, once it was looked for. */
-struct smallest {
-  bool known;
-  uint64_t bytes;       /* UINT64_MAX: none was found */
-  uint64_t least_bytes; /* no budget below it leaves an op its room */
-  uint64_t host_bytes;  /* that a plan for it takes */
-  uint64_t nvme_bytes;
-  uint32_t choice; /* of pages, with which it would do */
-};
-
-/* The problem at hand, and what is kept from one point of the ladder to the next. */
-struct maker {
-  const struct mr_plan_problem *problem;
-  struct mr_plan_problem point; /* the problem under the budgets being planned */
-  struct mr_page_choice choices[MR_MOST_PAGE_SIZES];
-  uint32_t choice_count;
-  struct mr_draft drafts[MR_MOST_PAGE_SIZES]; /* one for each page size that was wanted */
-  bool drafted[MR_MOST_PAGE_SIZES];
-  uint64_t footprint_bytes[MR_MOST_PAGE_SIZES];
-  uint64_t least_bytes[MR_MOST_PAGE_SIZES]; /* no device budget below it would do */
-  uint32_t footprint_choice;                /* the largest that are not wasteful */
-  struct smallest smallest;
-  struct mr_bound bound;        /* of no cuts before it is asked for */
-  struct mr_program_plan *plan; /* the best so far, where it fits */
-};
-
-static void maker_init(struct maker *maker, const struct mr_plan_problem *problem,
+static void maker_init(struct mr_maker *maker, const struct mr_plan_problem *problem,
                        struct mr_program_plan *plan) {
-  *maker = (struct maker){.problem = problem, .point = *problem, .plan = plan};
+  *maker = (struct mr_maker){.problem = problem, .point = *problem, .plan = plan};
   maker->choice_count = mr_plan_list_pages(problem, maker->choices);
   maker->footprint_choice = maker->choices[0].wasteful ? 1 : 0; /* there is always a smaller one */
 }
 
-static void maker_fini(struct maker *maker) {
+static void maker_fini(struct mr_maker *maker) {
   mr_bound_fini(&maker->bound);
   for (uint32_t i = 0; i < maker->choice_count; i++) {
     if (maker->drafted[i]) {
@@ -67,7 +27,7 @@ static void maker_fini(struct maker *maker) {
 }
 
 /* The draft of a page size. */
-static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft **draft_out) {
+mr_status mr_maker_draft(struct mr_maker *maker, uint32_t choice, struct mr_draft **draft_out) {
   struct mr_draft *draft = &maker->drafts[choice];
   uint64_t page_bytes = maker->choices[choice].page_bytes;
   if (!maker->drafted[choice]) {
@@ -93,11 +53,11 @@ static mr_status draft_of(struct maker *maker, uint32_t choice, struct mr_draft 
 
 /* The largest pages are used with which the budget is not below what the device needs at least.
  * choice_count: none will do. */
-static mr_status choose_pages(struct maker *maker, uint64_t device_bytes, uint32_t *choice_out) {
+static mr_status choose_pages(struct mr_maker *maker, uint64_t device_bytes, uint32_t *choice_out) {
   for (uint32_t i = 0; i < maker->choice_count; i++) {
     struct mr_draft *draft = NULL;
     if (device_bytes < maker->choices[i].least_budget_bytes) continue;
-    mr_status status = draft_of(maker, i, &draft);
+    mr_status status = mr_maker_draft(maker, i, &draft);
     if (status != MR_OK) {
       return status;
     }
@@ -111,11 +71,11 @@ static mr_status choose_pages(struct maker *maker, uint64_t device_bytes, uint32
 }
 
 /* Plans with one page size for a device budget; the other budgets are the point's. */
-static mr_status plan_with(struct maker *maker, uint32_t choice, uint64_t device_bytes,
-                           enum mr_draft_effort effort, struct mr_program_plan *plan) {
+mr_status mr_maker_plan(struct mr_maker *maker, uint32_t choice, uint64_t device_bytes,
+                        enum mr_draft_effort effort, struct mr_program_plan *plan) {
   struct mr_draft *draft = NULL;
   maker->point.budget_bytes[MR_TIER_DEVICE] = device_bytes;
-  mr_status status = draft_of(maker, choice, &draft);
+  mr_status status = mr_maker_draft(maker, choice, &draft);
   if (status == MR_OK) {
     mr_draft_set_limits(draft);
     status = mr_draft_make(draft, effort, plan, &plan->fits);
@@ -126,13 +86,13 @@ static mr_status plan_with(struct maker *maker, uint32_t choice, uint64_t device
 }
 
 /* Plays the plan on the problem's machine. */
-static mr_status play(const struct maker *maker, struct mr_program_plan *plan) {
+static mr_status play(const struct mr_maker *maker, struct mr_program_plan *plan) {
   mr_status status = plan->fits ? mr_plan_add_waits(plan) : MR_OK;
   return status == MR_OK ? mr_program_plan_share_drive(maker->problem, plan) : status;
 }
 
 /* Keeps the plan where it is the fastest so far, else ends it. */
-static void judge(struct maker *maker, struct mr_program_plan *plan) {
+static void judge(struct mr_maker *maker, struct mr_program_plan *plan) {
   if (plan->fits && (!maker->plan->fits || plan->step_seconds < maker->plan->step_seconds)) {
     mr_plan_clear(maker->plan);
     *maker->plan = *plan;
@@ -142,10 +102,10 @@ static void judge(struct maker *maker, struct mr_program_plan *plan) {
 }
 
 /* Plans with one page size, and keeps the plan where it is the fastest so far. */
-static mr_status try_pages(struct maker *maker, uint32_t choice, uint64_t device_bytes,
+static mr_status try_pages(struct mr_maker *maker, uint32_t choice, uint64_t device_bytes,
                            enum mr_draft_effort effort) {
   struct mr_program_plan plan = {.program = maker->problem->program};
-  mr_status status = plan_with(maker, choice, device_bytes, effort, &plan);
+  mr_status status = mr_maker_plan(maker, choice, device_bytes, effort, &plan);
   if (status == MR_OK) {
     status = play(maker, &plan);
   }
@@ -158,19 +118,19 @@ static mr_status try_pages(struct maker *maker, uint32_t choice, uint64_t device
 }
 
 /* Plans for a device budget, into a plan that holds its program alone. */
-static mr_status plan_budget(struct maker *maker, uint64_t device_bytes,
+static mr_status plan_budget(struct mr_maker *maker, uint64_t device_bytes,
                              enum mr_draft_effort effort, struct mr_program_plan *plan) {
   uint32_t choice = 0;
   mr_status status = choose_pages(maker, device_bytes, &choice);
   if (status != MR_OK || choice == maker->choice_count) {
     return status;
   }
-  status = plan_with(maker, choice, device_bytes, effort, plan);
+  status = mr_maker_plan(maker, choice, device_bytes, effort, plan);
   return status == MR_OK ? play(maker, plan) : status;
 }
 
 /* The same, and keeps the plan where it is the fastest so far. */
-static mr_status try_budget(struct maker *maker, uint64_t device_bytes,
+static mr_status try_budget(struct mr_maker *maker, uint64_t device_bytes,
                             enum mr_draft_effort effort) {
   uint32_t choice = 0;
   mr_status status = choose_pages(maker, device_bytes, &choice);
@@ -179,13 +139,13 @@ static mr_status try_budget(struct maker *maker, uint64_t device_bytes,
 }
 
 /* Where everything can be kept nothing moves, with whatever page size that is. */
-static mr_status try_keeping(struct maker *maker) {
+static mr_status try_keeping(struct mr_maker *maker) {
   uint64_t device_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
   for (uint32_t i = 0; i < maker->choice_count && !maker->plan->fits; i++) {
     struct mr_draft *draft = NULL;
     const struct mr_page_choice *pages = &maker->choices[i];
     if (pages->wasteful || device_bytes < pages->least_budget_bytes) continue;
-    mr_status status = draft_of(maker, i, &draft);
+    mr_status status = mr_maker_draft(maker, i, &draft);
     if (status != MR_OK) {
       return status;
     }
@@ -200,13 +160,15 @@ static mr_status try_keeping(struct maker *maker) {
   return MR_OK;
 }
 
-static mr_status bound_at(struct maker *maker, uint64_t device_bytes, double *seconds_out) {
+mr_status mr_maker_open_bound(struct mr_maker *maker) {
+  const struct mr_draft *draft = &maker->drafts[maker->footprint_choice];
+  bool opened = maker->bound.cut_count > 0;
+  return opened ? MR_OK : mr_bound_init(&maker->bound, &maker->point, &draft->liveness, false);
+}
+
+static mr_status bound_at(struct mr_maker *maker, uint64_t device_bytes, double *seconds_out) {
   uint64_t budget_bytes[MR_TIER_COUNT];
-  mr_status status = MR_OK;
-  if (maker->bound.cut_count == 0) {
-    const struct mr_draft *draft = &maker->drafts[maker->footprint_choice];
-    status = mr_bound_init(&maker->bound, &maker->point, &draft->liveness, false);
-  }
+  mr_status status = mr_maker_open_bound(maker);
   if (status != MR_OK) {
     return status;
   }
@@ -215,12 +177,27 @@ static mr_status bound_at(struct maker *maker, uint64_t device_bytes, double *se
   return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
 }
 
+/* Whether more must be somewhere at once than all tiers have room for: false before. */
+static mr_status find_want(struct mr_maker *maker, bool *wants_out) {
+  const uint64_t *budget_bytes = maker->problem->budget_bytes;
+  double room = 0;
+  if (maker->footprint_bytes[maker->footprint_choice] <= budget_bytes[MR_TIER_DEVICE]) {
+    return MR_OK;
+  }
+  for (mr_tier tier = 0; tier < MR_TIER_COUNT; tier++) {
+    room += (double)budget_bytes[tier];
+  }
+  mr_status status = mr_maker_open_bound(maker);
+  *wants_out = status == MR_OK && mr_bound_least_bytes(&maker->bound) > room;
+  return status;
+}
+
 static bool must_be_useful(const struct mr_plan_problem *problem) {
   return problem->useful_seconds > 0 && !isinf(problem->useful_seconds);
 }
 
 /* Whether no plan that takes so long at least would be of use, or better than the best. */
-static bool is_hopeless(const struct maker *maker, double bound_seconds) {
+static bool is_hopeless(const struct mr_maker *maker, double bound_seconds) {
   const struct mr_program_plan *best = maker->plan;
   const struct mr_plan_problem *problem = maker->problem;
   return (must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
@@ -237,123 +214,11 @@ static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan
   }
 }
 
-/* Whether so many pages will do, and of what fits last, what it takes below. */
-static mr_status fits_in(struct maker *maker, uint32_t choice, uint64_t pages, bool *fits_out) {
-  struct mr_program_plan plan = {.program = maker->problem->program};
-  uint64_t bytes = maker->drafts[choice].small_bytes + pages * maker->choices[choice].page_bytes;
-  mr_status status = plan_with(maker, choice, bytes, MR_EFFORT_FIT, &plan);
-  *fits_out = status == MR_OK && plan.fits;
-  if (*fits_out) {
-    maker->smallest.host_bytes = mr_program_plan_host_bytes(&plan);
-    maker->smallest.nvme_bytes = plan.nvme_bytes;
-  }
-  mr_plan_clear(&plan);
-  return status;
-}
-
-/* Finds pages that will do, from *pages up; *fits_out: false where `most` are not enough. Stays
- * that go round the end of the step, as those of derived tensors do that are dead before their
- * update, may need a few more than are ever in use, even with all kept that may be. */
-static mr_status find_enough(struct maker *maker, uint32_t choice, uint64_t most, uint64_t *pages,
-                             bool *fits_out) {
-  mr_status status = fits_in(maker, choice, *pages, fits_out);
-  for (uint32_t raise = FIRST_RAISE;
-       raise >= LAST_RAISE && status == MR_OK && !*fits_out && *pages < most; raise--) {
-    *pages = mr_min_u64(*pages + mr_max_u64(*pages >> raise, 1), most);
-    status = fits_in(maker, choice, *pages, fits_out);
-  }
-  return status;
-}
-
-/* The smallest device budget with pages of one size with which planning succeeds: below the one
- * that is known, or none. What the device needs at least nearly always does; where a lower tier is
- * short, it is found by halving. */
-static mr_status lower_smallest(struct maker *maker, uint32_t choice, uint64_t from_bytes) {
-  struct smallest *smallest = &maker->smallest;
-  uint64_t page_bytes = maker->choices[choice].page_bytes;
-  uint64_t small_bytes = maker->drafts[choice].small_bytes;
-  uint64_t low = mr_div_up(from_bytes - small_bytes, page_bytes);
-  uint64_t whole = (maker->footprint_bytes[choice] - small_bytes) / page_bytes;
-  uint64_t most =
-      mr_min_u64(mr_max_u64(low, MOST_FIT_PAGES), (smallest->bytes - 1 - small_bytes) / page_bytes);
-  uint64_t high = mr_min_u64(mr_max_u64(low, whole), most);
-  bool fits = false;
-  if (high < low) {
-    return MR_OK;
-  }
-  mr_status status = fits_in(maker, choice, low, &fits);
-  if (status == MR_OK && fits) {
-    high = low;
-  } else if (status == MR_OK) {
-    status = find_enough(maker, choice, most, &high, &fits);
-  }
-  if (status != MR_OK || !fits) {
-    return status;
-  }
-  while (status == MR_OK && low < high) {
-    uint64_t middle = low + (high - low) / 2;
-    status = fits_in(maker, choice, middle, &fits);
-    low = fits ? low : middle + 1;
-    high = fits ? middle : high;
-  }
-  smallest->bytes = mr_max_u64(small_bytes + high * page_bytes, from_bytes);
-  smallest->choice = choice;
-  return status;
-}
-
-/* Where a lower tier is short, what fits a budget need not fit one that is a little larger: so
- * somewhat smaller ones are tried, from that found by halving down. */
-static mr_status look_below(struct maker *maker) {
-  struct smallest *smallest = &maker->smallest;
-  const uint64_t page_bytes = maker->choices[smallest->choice].page_bytes;
-  const uint64_t small_bytes = maker->drafts[smallest->choice].small_bytes;
-  uint32_t left = MOST_LOOKS;
-  mr_status status = MR_OK;
-  for (uint32_t halvings = LAST_LOOK; halvings >= FIRST_LOOK && left > 0 && status == MR_OK;
-       halvings--, left--) {
-    uint64_t pages = (smallest->bytes - (smallest->bytes >> halvings) - small_bytes) / page_bytes;
-    uint64_t bytes = small_bytes + pages * page_bytes;
-    bool fits = false;
-    if (bytes < smallest->least_bytes || bytes == smallest->bytes) continue;
-    status = fits_in(maker, smallest->choice, pages, &fits);
-    if (status == MR_OK && fits) {
-      smallest->bytes = bytes;
-      halvings = LAST_LOOK + 1;
-    }
-  }
-  return status;
-}
-
-/* The smallest device budget with which planning succeeds. With smaller pages less is lost to
- * rounding, but they are many. */
-static mr_status find_smallest(struct maker *maker) {
-  struct smallest *smallest = &maker->smallest;
-  mr_status status = MR_OK;
-  if (smallest->known) {
-    return MR_OK;
-  }
-  *smallest = (struct smallest){.known = true,
-                                .bytes = UINT64_MAX,
-                                .least_bytes = UINT64_MAX,
-                                .choice = maker->choice_count - 1};
-  for (uint32_t i = maker->choice_count; i-- > 0 && status == MR_OK;) {
-    struct mr_draft *draft = NULL;
-    status = draft_of(maker, i, &draft);
-    uint64_t from = mr_max_u64(maker->least_bytes[i], maker->choices[i].least_budget_bytes);
-    smallest->least_bytes = mr_min_u64(smallest->least_bytes, from);
-    if (status == MR_OK && from < smallest->bytes) {
-      status = lower_smallest(maker, i, from);
-    }
-  }
-  bool short_below = smallest->bytes != UINT64_MAX && smallest->bytes > smallest->least_bytes;
-  return status == MR_OK && short_below ? look_below(maker) : status;
-}
-
 /* The foot of the ladder: the smallest budget that would do, where the problem has as much. It was
  * found with the least effort, by which it does where more wants more of a lower tier. */
-static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) {
-  const struct smallest *smallest = &maker->smallest;
-  mr_status status = find_smallest(maker);
+static mr_status try_smallest(struct mr_maker *maker, enum mr_draft_effort effort) {
+  const struct mr_smallest *smallest = &maker->smallest;
+  mr_status status = mr_maker_find_smallest(maker);
   bool enough = smallest->bytes != UINT64_MAX &&
                 smallest->bytes <= maker->problem->budget_bytes[MR_TIER_DEVICE];
   if (status == MR_OK && enough) {
@@ -367,7 +232,7 @@ static mr_status try_smallest(struct maker *maker, enum mr_draft_effort effort) 
 
 /* A rung of the ladder, and the maker that plans it: its drafts are of one thread at a time. */
 struct rung {
-  struct maker *maker;
+  struct mr_maker *maker;
   uint64_t device_bytes;
   double bound_seconds;
   struct mr_program_plan plan;
@@ -378,17 +243,17 @@ struct rung {
 
 /* Where on the ladder a maker is. */
 struct descent {
-  struct maker *maker;
-  struct maker *beside;  /* of the same problem, for a rung that is planned ahead */
-  uint64_t device_bytes; /* the next rung is the highest below it ... */
-  uint32_t number;       /* ... and has this number, from the highest that the budget holds */
-  bool ended;            /* no rung is left that could be better */
+  struct mr_maker *maker;
+  struct mr_maker *beside; /* of the same problem, for a rung that is planned ahead */
+  uint64_t device_bytes;   /* the next rung is the highest below it ... */
+  uint32_t number;         /* ... and has this number, from the highest that the budget holds */
+  bool ended;              /* no rung is left that could be better */
   struct rung rungs[RUNGS_AT_ONCE];
 };
 
 /* The next rung, unless the descent has ended. */
 static mr_status find_rung(struct descent *descent, struct rung *rung) {
-  struct maker *maker = descent->maker;
+  struct mr_maker *maker = descent->maker;
   const struct mr_plan_problem *problem = maker->problem;
   uint64_t footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
   bool tried_before = true;
@@ -435,7 +300,7 @@ static mr_status plan_rungs(struct descent *descent, uint32_t *count_out) {
 
 /* Looks at what was planned in the order of the rungs, as far as rungs are wanted. */
 static mr_status judge_rungs(struct descent *descent, uint32_t count) {
-  struct maker *maker = descent->maker;
+  struct mr_maker *maker = descent->maker;
   for (uint32_t i = 0; i < count; i++) {
     struct rung *rung = &descent->rungs[i];
     bool fits = rung->plan.fits;
@@ -458,9 +323,9 @@ static mr_status judge_rungs(struct descent *descent, uint32_t count) {
 
 /* Down the ladder from the highest rung that the budget holds, as long as a lower one could still
  * be better: see plan.h. */
-static mr_status climb_down(struct maker *maker) {
+static mr_status climb_down(struct mr_maker *maker) {
   uint64_t budget_bytes = maker->problem->budget_bytes[MR_TIER_DEVICE];
-  struct maker beside;
+  struct mr_maker beside;
   maker_init(&beside, maker->problem, NULL);
   struct descent descent = {.maker = maker,
                             .beside = &beside,
@@ -481,11 +346,11 @@ static mr_status climb_down(struct maker *maker) {
 }
 
 /* Says of a problem that does not fit what would do, and which tier is short. */
-static mr_status refuse(struct maker *maker) {
+static mr_status refuse(struct mr_maker *maker) {
   const uint64_t *budget = maker->problem->budget_bytes;
   struct mr_program_plan *plan = maker->plan;
-  const struct smallest *smallest = &maker->smallest;
-  mr_status status = find_smallest(maker);
+  const struct mr_smallest *smallest = &maker->smallest;
+  mr_status status = mr_maker_find_smallest(maker);
   plan->smallest_device_bytes = smallest->bytes;
   plan->smallest_host_bytes = smallest->host_bytes;
   plan->smallest_nvme_bytes = smallest->nvme_bytes;
@@ -499,7 +364,7 @@ static mr_status refuse(struct maker *maker) {
 }
 
 /* Where no plan is made, the pages that one would have. */
-static mr_status name_pages(struct maker *maker) {
+static mr_status name_pages(struct mr_maker *maker) {
   uint32_t choice = 0;
   mr_status status = choose_pages(maker, maker->problem->budget_bytes[MR_TIER_DEVICE], &choice);
   choice = choice < maker->choice_count ? choice : maker->choice_count - 1;
@@ -519,28 +384,19 @@ bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan) {
   return plan->fits && mr_program_plan_moved_bytes(plan) == 0;
 }
 
-static mr_status make(struct maker *maker) {
+/* Everything that may lead to a plan of use, and where there is none, what would do. */
+static mr_status try_all(struct mr_maker *maker, bool *useless_out) {
   const struct mr_plan_problem *problem = maker->problem;
   uint64_t device_bytes = problem->budget_bytes[MR_TIER_DEVICE];
-  struct mr_draft *draft = NULL;
-  double bound_seconds = 0;
-  bool useless = problem->useful_seconds == MR_USE_NONE;
-  mr_status status = draft_of(maker, maker->footprint_choice, &draft);
-  if (status == MR_OK && !useless && must_be_useful(problem)) {
-    status = bound_at(maker, device_bytes, &bound_seconds);
-    useless = is_hopeless(maker, bound_seconds);
-  }
   bool searched = problem->policy == MR_POLICY_SEARCHED && problem->search_rounds > 0;
-  if (status == MR_OK && !useless) {
-    status = try_keeping(maker);
-  }
-  if (status == MR_OK && !useless && searched && !mr_program_plan_moves_nothing(maker->plan)) {
+  enum mr_draft_effort effort = searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST;
+  bool any = isinf(problem->useful_seconds); /* any that fits will do: what would is not asked */
+  mr_status status = try_keeping(maker);
+  if (status == MR_OK && searched && !mr_program_plan_moves_nothing(maker->plan)) {
     status = climb_down(maker);
   }
   bool fits = maker->plan->fits;
-  enum mr_draft_effort effort = searched ? MR_EFFORT_SEARCH : MR_EFFORT_FIRST;
-  bool any = isinf(problem->useful_seconds); /* any that fits will do: what would is not asked */
-  useless = useless || (!fits && (problem->search_from > 0 || (any && searched)));
+  bool useless = !fits && (problem->search_from > 0 || (any && searched));
   if (status == MR_OK && !useless && !fits) {
     status = try_budget(maker, device_bytes, effort);
     fits = maker->plan->fits;
@@ -552,17 +408,40 @@ static mr_status make(struct maker *maker) {
   if (status == MR_OK && !useless && !maker->plan->fits) {
     status = refuse(maker);
   }
-  if (status == MR_OK && problem->useful_seconds == MR_USE_NONE) {
+  *useless_out = useless;
+  return status;
+}
+
+static mr_status make(struct mr_maker *maker) {
+  const struct mr_plan_problem *problem = maker->problem;
+  struct mr_program_plan *plan = maker->plan;
+  struct mr_draft *draft = NULL;
+  double bound_seconds = 0;
+  bool useless = problem->useful_seconds == MR_USE_NONE;
+  bool wants_room = false;
+  mr_status status = mr_maker_draft(maker, maker->footprint_choice, &draft);
+  if (status == MR_OK && !useless && must_be_useful(problem)) {
+    status = bound_at(maker, problem->budget_bytes[MR_TIER_DEVICE], &bound_seconds);
+    useless = is_hopeless(maker, bound_seconds);
+  }
+  if (status == MR_OK && !useless && problem->terse) {
+    status = find_want(maker, &wants_room);
+  }
+  if (status == MR_OK && !useless && !wants_room) {
+    status = try_all(maker, &useless);
+  }
+  if (status == MR_OK && (wants_room || problem->useful_seconds == MR_USE_NONE)) {
     status = name_pages(maker);
   }
-  maker->plan->useless = useless;
-  maker->plan->footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
-  name_largest_op(problem->program, maker->plan);
+  plan->smallest_device_bytes = wants_room ? UINT64_MAX : plan->smallest_device_bytes;
+  plan->useless = useless;
+  plan->footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
+  name_largest_op(problem->program, plan);
   return status;
 }
 
 mr_status mr_plan_make_placed(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
-  struct maker maker;
+  struct mr_maker maker;
   maker_init(&maker, problem, plan);
   mr_status status = make(&maker);
   maker_fini(&maker);

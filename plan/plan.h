@@ -190,6 +190,7 @@ struct mr_plan_problem {
   double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
                              refusal says; INFINITY: any that fits is; MR_USE_NONE: none is, and the
                              footprint and the size of pages are told alone */
+  bool terse;             /* a refusal for want of bytes in all tiers does not say what would do */
   mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses

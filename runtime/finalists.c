@@ -188,6 +188,7 @@ static mr_status make_layout(const struct mr_finalists *finalists,
   problem.whole_budget = finalists->whole;
   problem.useful_seconds = best != NULL && best->fits ? best->step_seconds : 0;
   problem.page_bytes = finalists->page_bytes;
+  problem.terse = !finalists->telling;
   struct mr_plan_problem at_hand = problem;
   if (!is_at_hand(aim)) {
     set_links(&problem, aim);

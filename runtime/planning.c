@@ -279,6 +279,19 @@ static mr_status search_tiers(struct mr_search *search) {
   return status == MR_OK && !isinf(least_seconds) ? try_without(search, least_seconds) : status;
 }
 
+/* What a refusal is to say is looked for where nothing fits, and not before: the device budgets
+ * that candidates would do with take longer to find than plans. */
+static mr_status search_and_tell(struct mr_search *search) {
+  struct mr_finalists *finalists = &search->finalists;
+  mr_status status = search_tiers(search);
+  if (status != MR_OK || finalists->best[0].layout->fits) {
+    return status;
+  }
+  mr_finalists_drop(finalists);
+  finalists->telling = true;
+  return search_tiers(search);
+}
+
 /* The search and the bound, unless it is known or not wanted, side by side where a thread is to
  * spare. */
 struct both {
@@ -289,7 +302,7 @@ struct both {
 
 static mr_status do_either(void *context, uint32_t index) {
   struct both *both = context;
-  return index == 0 ? search_tiers(both->search)
+  return index == 0 ? search_and_tell(both->search)
                     : mr_planning_find_bound(both->search->plan, &both->problem, false,
                                              &both->bound_seconds);
 }
