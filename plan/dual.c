@@ -32,13 +32,17 @@
 #define HALVINGS       6u
 #define FIRST_HALF     30u
 #define NEXT_HALF      20u
-#define FIRST_STEP     0.1 /* of what a byte costs; less for more ops, which share the price */
-#define STEP_OPS       1000u
-#define LAST_STEP      0.004
-#define FIRST_WIDTH    1.0
-#define LAST_WIDTH     0.01
-#define FIRST_SHIFT    0.2 /* of a weight, as a part of it */
-#define LAST_SHIFT     0.01
+/* From this round on a climb is given up that will not come to what is known: of 20 jobs none had
+ * more to gain than the square of the part of the rounds that was left, and a little at the end. */
+#define FIRST_VAIN  60u
+#define LAST_GAIN   0.01
+#define FIRST_STEP  0.1 /* of what a byte costs; less for more ops, which share the price */
+#define STEP_OPS    1000u
+#define LAST_STEP   0.004
+#define FIRST_WIDTH 1.0
+#define LAST_WIDTH  0.01
+#define FIRST_SHIFT 0.2 /* of a weight, as a part of it */
+#define LAST_SHIFT  0.01
 /* Of the running means of the slope and of its square (D. Kingma and J. Ba, Adam, 2015). */
 #define SLOPE_DECAY  0.9
 #define SQUARE_DECAY 0.95
@@ -243,6 +247,7 @@ static void scale_prices(struct mr_dual *t, double factor) {
 struct climb {
   uint32_t rounds;
   double enough;
+  double known; /* what is not more is of no use */
   bool halves;
   double seconds;
 };
@@ -250,6 +255,12 @@ struct climb {
 static bool is_halved_before(const struct climb *climb, uint32_t round) {
   return climb->halves && round >= FIRST_HALF && (round - FIRST_HALF) % NEXT_HALF == 0 &&
          (round - FIRST_HALF) / NEXT_HALF < HALVINGS;
+}
+
+/* Whether the climb will hardly come to what is known. */
+static bool is_vain(const struct climb *climb, uint32_t round) {
+  double left = 1 - (double)(round + 1) / climb->rounds;
+  return round >= FIRST_VAIN && climb->seconds * (1 + left * left + LAST_GAIN) < climb->known;
 }
 
 static mr_status climb_up(struct ascent *a, const struct mr_plan_problem *problem,
@@ -270,7 +281,7 @@ static mr_status climb_up(struct ascent *a, const struct mr_plan_problem *proble
     struct slope begun = {1 - pow(SLOPE_DECAY, round + 1.0), 1 - pow(SQUARE_DECAY, round + 1.0)};
     double width = usual * FIRST_WIDTH * pow(LAST_WIDTH / FIRST_WIDTH, done);
     climb->seconds = mr_max_double(climb->seconds, mr_dual_choose(t, width));
-    if (climb->seconds >= climb->enough) break;
+    if (climb->seconds >= climb->enough || is_vain(climb, round)) break;
     raise_prices(a, &begun, usual * first_step * pow(LAST_STEP / FIRST_STEP, done));
     for (uint32_t w = 0; w < t->window_count; w++) {
       shift_weights_of(a, w, &begun, FIRST_SHIFT * pow(LAST_SHIFT / FIRST_SHIFT, done));
@@ -328,13 +339,15 @@ static uint32_t first_windows(const struct mr_plan_problem *problem,
 }
 
 mr_status mr_dual_seconds(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
-                          const uint64_t budget_bytes[MR_TIER_COUNT], double *seconds_out) {
+                          const uint64_t budget_bytes[MR_TIER_COUNT], double known_seconds,
+                          double *seconds_out) {
   struct ascent a;
   uint32_t windows = first_windows(problem, budget_bytes);
   mr_status status = ascent_init(&a, problem, liveness, budget_bytes, windows);
   if (status == MR_OK) {
     struct climb climb = {.rounds = a.model.op_count > FEW_ROUNDS_OPS ? FEW_ROUNDS : ROUNDS,
                           .enough = mr_bound_enough(problem),
+                          .known = known_seconds,
                           .halves = windows > 1 && a.model.hosted.count == 0};
     for (uint32_t w = 0; w < a.model.window_count; w++) {
       climb.seconds += a.model.ops_seconds[w];

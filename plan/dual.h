@@ -30,11 +30,12 @@
 #include "plan/plan.h"
 
 /* Seconds that no plan of the problem beats under these budgets, by the accesses that need the
- * device; useful_seconds as in mr_program_plan_bound. MR_NO_MEMORY. */
+ * device; useful_seconds as in mr_program_plan_bound. Fewer where more than `known_seconds` are not
+ * to be expected: the ascent is given up then. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_dual_seconds(const struct mr_plan_problem *problem,
                                           const struct mr_liveness *liveness,
                                           const uint64_t budget_bytes[MR_TIER_COUNT],
-                                          double *seconds_out);
+                                          double known_seconds, double *seconds_out);
 
 /* What the ascent found after some rounds. */
 struct mr_guide {

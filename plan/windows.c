@@ -235,51 +235,75 @@ mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_b
   return status;
 }
 
-/* `pooled`: the device budget is what device and host hold together. `quick`: by windows alone. */
-static mr_status bound_under(const struct mr_plan_problem *problem,
-                             const struct mr_liveness *liveness, const uint64_t *budget_bytes,
-                             bool pooled, bool quick, double *seconds_out) {
-  struct mr_bound bound;
-  mr_status status = mr_bound_init(&bound, problem, liveness, pooled);
-  if (status == MR_OK) {
-    status = mr_bound_seconds(&bound, budget_bytes, seconds_out);
-    mr_bound_fini(&bound);
+/* What a bound looks at. */
+struct view {
+  uint64_t budget_bytes[MR_TIER_COUNT];
+  struct mr_liveness liveness;
+  bool pooled; /* the device budget is what device and host hold together */
+};
+
+/* All accesses, with the room of the host; none where that is not limited, or there is no NVMe. */
+static mr_status view_pooled(struct view *view, const struct mr_plan_problem *problem,
+                             bool *any_out) {
+  const uint64_t *budget = problem->budget_bytes;
+  *any_out = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0 &&
+             budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE];
+  if (!*any_out) {
+    return MR_OK;
   }
-  double dual_seconds = 0;
-  if (status == MR_OK && !quick && *seconds_out < mr_bound_enough(problem)) {
-    status = mr_dual_seconds(problem, liveness, budget_bytes, &dual_seconds);
-    *seconds_out = mr_max_double(*seconds_out, dual_seconds);
+  view->pooled = true;
+  view->budget_bytes[MR_TIER_DEVICE] = budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST];
+  view->budget_bytes[MR_TIER_NVME] = budget[MR_TIER_NVME];
+  /* Ops of a host that is apart need not run when the device comes to their place. */
+  return problem->host_apart ? mr_host_liveness_needed(problem, &view->liveness)
+                             : mr_liveness_init(&view->liveness, problem->program);
+}
+
+static mr_status bound_by_windows(const struct mr_plan_problem *problem, const struct view *view,
+                                  double *seconds_out) {
+  struct mr_bound bound;
+  mr_status status = mr_bound_init(&bound, problem, &view->liveness, view->pooled);
+  if (status == MR_OK) {
+    status = mr_bound_seconds(&bound, view->budget_bytes, seconds_out);
+    mr_bound_fini(&bound);
   }
   return status;
 }
 
+/* Of so many views: the highest by windows, and by prices beyond that, unless `quick`. The last
+ * view is priced first: where it tells more, prices of the others are soon given up. */
+static mr_status bound_views(const struct mr_plan_problem *problem, const struct view *views,
+                             uint32_t count, bool quick, double *seconds_out) {
+  double enough = mr_bound_enough(problem);
+  double highest = 0;
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < count && status == MR_OK && highest < enough; i++) {
+    double seconds = 0;
+    status = bound_by_windows(problem, &views[i], &seconds);
+    highest = mr_max_double(highest, seconds);
+  }
+  for (uint32_t i = count; i-- > 0 && status == MR_OK && !quick && highest < enough;) {
+    double seconds = 0;
+    status = mr_dual_seconds(problem, &views[i].liveness, views[i].budget_bytes, highest, &seconds);
+    highest = mr_max_double(highest, seconds);
+  }
+  *seconds_out = highest;
+  return status;
+}
+
 static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, double *seconds_out) {
-  const uint64_t *budget = problem->budget_bytes;
-  struct mr_liveness liveness = {0};
-  double needed = 0;
-  double all = 0;
-  mr_status status = mr_host_liveness_needed(problem, &liveness);
+  struct view views[2] = {0};
+  bool pooled = false;
+  memcpy(views[0].budget_bytes, problem->budget_bytes, sizeof views[0].budget_bytes);
+  mr_status status = mr_host_liveness_needed(problem, &views[0].liveness);
   if (status == MR_OK) {
-    status = bound_under(problem, &liveness, budget, false, quick, &needed);
-  }
-  mr_liveness_fini(&liveness);
-  bool both = budget[MR_TIER_HOST] > 0 && budget[MR_TIER_NVME] > 0;
-  both = both && needed < mr_bound_enough(problem);
-  if (status == MR_OK && both && budget[MR_TIER_HOST] < UINT64_MAX - budget[MR_TIER_DEVICE]) {
-    uint64_t beside_nvme[MR_TIER_COUNT] = {[MR_TIER_DEVICE] =
-                                               budget[MR_TIER_DEVICE] + budget[MR_TIER_HOST],
-                                           [MR_TIER_NVME] = budget[MR_TIER_NVME]};
-    /* Ops of a host that is apart need not run when the device comes to their place. */
-    status = problem->host_apart ? mr_host_liveness_needed(problem, &liveness)
-                                 : mr_liveness_init(&liveness, problem->program);
-    if (status == MR_OK) {
-      status = bound_under(problem, &liveness, beside_nvme, true, quick, &all);
-      mr_liveness_fini(&liveness);
-    }
+    status = view_pooled(&views[1], problem, &pooled);
   }
   if (status == MR_OK) {
-    *seconds_out = mr_max_double(needed, all);
+    status = bound_views(problem, views, pooled ? 2 : 1, quick, seconds_out);
   }
+  mr_liveness_fini(&views[0].liveness);
+  mr_liveness_fini(&views[1].liveness);
   return status;
 }
 

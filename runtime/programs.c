@@ -111,21 +111,37 @@ static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_probl
   return status;
 }
 
+/* Whether the second of two programs has the lower bound, as far as that is soon found. */
+static mr_status is_second_lower(const struct mr_plan *plan, const struct mr_plan_problem *problem,
+                                 const struct mr_graph *const programs[2], bool *lower_out) {
+  double seconds[2] = {0};
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; i < 2 && status == MR_OK; i++) {
+    status = bound_of(plan, problem, programs[i], 0, true, &seconds[i]);
+  }
+  *lower_out = seconds[1] < seconds[0] * (1 - MR_ROUNDING);
+  return status;
+}
+
 /* The lower one of the bounds of the graph and of the same with updates in the next step. The one
- * that mostly is comes first: it tells when to end the other. Updates that the host may run are in
- * neither bound, so that these hold too where such updates stay in their step and others do not. */
+ * that seems to be comes first: it tells when to end the other. Updates that the host may run are
+ * in neither bound, so that these hold too where such updates stay in their step and others do not.
+ */
 mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_plan_problem *problem,
                                  bool quick, double *seconds_out) {
   struct mr_graph *deferred = NULL;
   double seconds[2] = {INFINITY, INFINITY};
+  bool swapped = false;
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
-  bool beside_host = problem->host_apart && problem->budget_bytes[MR_TIER_HOST] > 0;
-  bool stays = deferred == NULL || beside_host;
-  const struct mr_graph *programs[2] = {stays ? plan->graph : deferred,
-                                        stays ? deferred : plan->graph};
-  for (uint32_t i = 0; status == MR_OK && i < 2 && programs[i] != NULL; i++) {
+  const struct mr_graph *programs[2] = {plan->graph, deferred};
+  if (status == MR_OK && deferred != NULL && !quick) {
+    status = is_second_lower(plan, problem, programs, &swapped);
+  }
+  for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
+    const struct mr_graph *program = programs[swapped ? 1 - i : i];
     double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - MR_ROUNDING);
-    status = bound_of(plan, problem, programs[i], useful_seconds, quick, &seconds[i]);
+    if (program == NULL) continue;
+    status = bound_of(plan, problem, program, useful_seconds, quick, &seconds[i]);
   }
   if (status == MR_OK) {
     *seconds_out = fmin(seconds[0], seconds[1]);

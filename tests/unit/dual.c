@@ -330,16 +330,32 @@ struct tally {
   uint32_t cut; /* above what the first windows give, or those that must be */
 };
 
+static double dual_of(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
+                      double known) {
+  double seconds = 0;
+  mr_status status = mr_dual_seconds(problem, liveness, problem->budget_bytes, known, &seconds);
+  assert_int_equal(status, MR_OK);
+  return seconds;
+}
+
+/* The ascent goes on where a little less is known, and is given up where that is out of reach. */
+static void check_known(const struct mr_plan_problem *problem, const struct mr_liveness *liveness,
+                        double seconds) {
+  assert_true(dual_of(problem, liveness, seconds * (1 - 1e-9)) == seconds);
+  double given_up = dual_of(problem, liveness, 10 * seconds);
+  assert_true(given_up > 0 && given_up <= seconds);
+}
+
 /* `finest`: the model with the most windows that there may be. */
 static void check_budget(const struct mr_plan_problem *problem, const struct dual_model *model,
                          const struct dual_model *finest, const struct dual_toll *tolls,
                          struct tally *tally) {
   struct mr_liveness liveness = {0};
-  double seconds = 0;
   mr_status status = model->apart ? mr_host_liveness_needed(problem, &liveness)
                                   : mr_liveness_init(&liveness, problem->program);
   assert_int_equal(status, MR_OK);
-  assert_int_equal(mr_dual_seconds(problem, &liveness, problem->budget_bytes, &seconds), MR_OK);
+  double seconds = dual_of(problem, &liveness, 0);
+  check_known(problem, &liveness, seconds);
   double device_bytes = (double)problem->budget_bytes[MR_TIER_DEVICE];
   double optimum = dual_lp_optimum(model, tolls, device_bytes);
   bool finer = finest->window_count > model->window_count;
