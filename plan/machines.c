@@ -64,6 +64,7 @@ static mr_status draw(struct machines *m, uint64_t device_bytes, bool tells,
   *plan = (struct mr_program_plan){.program = m->problem->program};
   m->drawn.budget_bytes[MR_TIER_DEVICE] = device_bytes;
   m->drawn.useful_seconds = tells ? 0 : INFINITY;
+  m->drawn.terse = m->problem->terse && device_bytes == m->problem->budget_bytes[MR_TIER_DEVICE];
   mr_status status = mr_plan_place(&m->drawn, plan);
   if (status == MR_OK && plan->fits) {
     status = mr_program_plan_share_drive(m->problem, plan);

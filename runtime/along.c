@@ -11,9 +11,9 @@
 #include "runtime/search.h"
 
 /* Recompute candidates that are tried: fewer for long programs, so that planning the largest preset
- * takes about a second. */
+ * takes about a second. They are planned in pairs: of three the last would be alone. */
 #define MAX_CANDIDATES 24u
-#define MIN_CANDIDATES 3u
+#define MIN_CANDIDATES 4u
 #define CANDIDATE_OPS  10000u
 /* Points of a path whose bounds are found first, in the same way. */
 #define MAX_SCOUTS 24u

@@ -15,13 +15,13 @@
  * cent: of a dozen, the one that is best with search takes 1 % less time on average than that of
  * three, and up to 3 %. So many are searched as have so many ops together, and fewer where the
  * program is long, or where ops run on a host beside the device, since each is then planned in a
- * dozen ways. Planning takes up to a second; for the largest preset beside such a host two and a
+ * dozen ways. Planning takes up to a second; for the largest preset beside such a host one and a
  * half.
  */
 struct effort {
   uint32_t finalists;    /* candidates that stay, by plans without search */
   uint32_t searched;     /* of them, at most */
-  uint32_t searched_ops; /* and, but for one, no more than have so many ops together */
+  uint32_t searched_ops; /* and, but for one or two, no more than have so many ops together */
   uint32_t aimed;        /* of them, planned for other aims too */
   uint32_t placed_ops;   /* so many of them choose anew which ops run on the host */
   uint32_t amend_ops;    /* plans in which single decisions are changed (runtime/amend.c) */
@@ -529,12 +529,15 @@ static mr_status try_whole(struct mr_finalists *finalists, uint32_t searched,
   return status;
 }
 
-/* How many of the finalists, the best first. */
+/* How many of the finalists, the best first. Two are searched side by side, however long the
+ * program is, in hardly more time than one: of 450 layers with NVMe alone beside a GPU steps get up
+ * to 5.5 % shorter by the second. Beside a host the ways to plan one are made side by side. */
 static uint32_t searched_of(const struct mr_finalists *finalists) {
   const struct effort *effort = effort_of(finalists);
+  uint32_t least = mr_finalists_host_runs(finalists) ? 1 : 2;
   uint32_t affordable = effort->searched_ops / finalists->plan->graph->op_count;
   uint32_t most = affordable < effort->searched ? affordable : effort->searched;
-  return (uint32_t)mr_min_u64(finalists->count, mr_max_u64(most, 1));
+  return (uint32_t)mr_min_u64(finalists->count, mr_max_u64(most, least));
 }
 
 mr_status mr_finalists_search(struct mr_finalists *finalists) {

@@ -279,12 +279,21 @@ static mr_status search_tiers(struct mr_search *search) {
   return status == MR_OK && !isinf(least_seconds) ? try_without(search, least_seconds) : status;
 }
 
+/* Whether nothing fits, and what would do was not looked for everywhere. */
+static bool is_untold(const struct mr_finalists *finalists) {
+  bool untold = false;
+  for (uint32_t i = 0; i < finalists->count; i++) {
+    untold = untold || finalists->best[i].layout->smallest_device_bytes == UINT64_MAX;
+  }
+  return untold && !finalists->best[0].layout->fits;
+}
+
 /* What a refusal is to say is looked for where nothing fits, and not before: the device budgets
  * that candidates would do with take longer to find than plans. */
 static mr_status search_and_tell(struct mr_search *search) {
   struct mr_finalists *finalists = &search->finalists;
   mr_status status = search_tiers(search);
-  if (status != MR_OK || finalists->best[0].layout->fits) {
+  if (status != MR_OK || !is_untold(finalists)) {
     return status;
   }
   mr_finalists_drop(finalists);

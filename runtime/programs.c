@@ -133,7 +133,10 @@ mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_pla
   double seconds[2] = {INFINITY, INFINITY};
   bool swapped = false;
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
-  const struct mr_graph *programs[2] = {plan->graph, deferred};
+  bool beside_host = problem->host_apart && problem->budget_bytes[MR_TIER_HOST] > 0;
+  bool stays = deferred == NULL || beside_host; /* the lower one mostly, of two that seem equal */
+  const struct mr_graph *programs[2] = {stays ? plan->graph : deferred,
+                                        stays ? deferred : plan->graph};
   if (status == MR_OK && deferred != NULL && !quick) {
     status = is_second_lower(plan, problem, programs, &swapped);
   }
