@@ -58,7 +58,8 @@ static void set_machine(struct machines *m, uint32_t number) {
 }
 
 /* Plans the highest rung that the device budget holds for the machine drawn for, and plays the plan
- * on the one at hand; a plan that does not fit says what would only where it `tells`. */
+ * on the one at hand; a plan that does not fit says what would only where it `tells`, of a rung
+ * below the budget always. */
 static mr_status draw(struct machines *m, uint64_t device_bytes, bool tells,
                       struct mr_program_plan *plan) {
   *plan = (struct mr_program_plan){.program = m->problem->program};

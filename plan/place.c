@@ -213,7 +213,7 @@ static mr_status choose_apart(struct mr_placement *p) {
     return choose(p);
   }
   p->best->smallest_device_bytes = UINT64_MAX;
-  p->best->useless = p->problem.useful_seconds != 0;
+  p->best->useless = p->problem.useful_seconds != 0; /* else a refusal is of use */
   status = mr_placement_improve_apart(p, !leaves_none_out(p));
   if (status == MR_OK && !p->best->fits) {
     p->trials[0].none = true;

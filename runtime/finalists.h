@@ -30,7 +30,7 @@ struct mr_finalists {
   bool whole;    /* plans are for the whole budget: see mr_plan_problem */
   bool amended;  /* the best were changed in single decisions */
   bool halved;   /* by half as many as else: the job is planned without NVMe too */
-  bool telling;  /* refusals say what would do, which takes its time: else where that is quick */
+  bool telling;  /* refusals always say what would do: else they are terse (plan/plan.h) */
   bool torn;     /* what the device has no room for takes both the host and NVMe */
 };
 
