@@ -42,6 +42,7 @@ struct trial {
   bool scattered;   /* what updates get is of every size, down to denormal numbers */
   bool eights;      /* heads have up to 128 columns, in whole eights */
   bool by_cublaslt; /* products are its own */
+  double mean;      /* of what is drawn */
   mr_dtype dtype;   /* of the elements, in which the op is run */
   struct mr_random random;
   struct trial_buffer buffers[TRIAL_BUFFERS];
