@@ -18,7 +18,7 @@ struct likeness {
 /* When ops begin, by the last sweep: the parts of a step before each. */
 struct timetable {
   const struct mr_draft *draft;
-  double start[MR_DRAFT_PARTS + 1];
+  double start[MR_STEP_PARTS + 1];
 };
 
 static int compare_likeness(const struct likeness *a, const struct likeness *b) {
@@ -45,7 +45,7 @@ static int compare_worth(const void *left, const void *right) {
 
 static void set_timetable(struct timetable *timetable, const struct mr_draft *draft) {
   *timetable = (struct timetable){.draft = draft};
-  for (uint32_t part = 0; part < MR_DRAFT_PARTS; part++) {
+  for (uint32_t part = 0; part < MR_STEP_PARTS; part++) {
     timetable->start[part + 1] = timetable->start[part] + draft->times.part[part];
   }
 }
@@ -58,7 +58,7 @@ static double start_of(const struct timetable *timetable, uint32_t op) {
   uint32_t first = mr_draft_part_start(draft, part);
   double ops = (double)(mr_draft_part_start(draft, part + 1) - first);
   double passed = (op - (round ? draft->op_count : 0) - first) / ops;
-  return (round ? timetable->start[MR_DRAFT_PARTS] : 0) + timetable->start[part] +
+  return (round ? timetable->start[MR_STEP_PARTS] : 0) + timetable->start[part] +
          passed * draft->times.part[part];
 }
 

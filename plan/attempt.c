@@ -138,8 +138,12 @@ static mr_status top_up(struct mr_draft *draft, uint64_t page_limit, struct mr_p
 static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
                              struct mr_program_plan *plan, bool *fits_out) {
   double first_seconds = INFINITY;
+  bool follows = mr_draft_follows_recipe(draft);
   mr_draft_reset(draft);
   draft->whole_pages = mr_draft_peak(draft);
+  if (follows && draft->problem->recipe->line) {
+    return make_line(draft, page_limit, plan, fits_out);
+  }
   bool all_kept = draft->whole_pages <= page_limit;
   uint64_t limit = all_kept ? page_limit : page_limit - page_limit / COLOURING_PART;
   draft->limit_pages = limit;
@@ -157,11 +161,15 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
     take_faster(plan, fits_out, &seconds, &other, other_fits, draft->times.seconds);
   }
   double cost = is_long(draft) && draft->effort == MR_EFFORT_FIRST ? LONG_COST : REPAIR_COST;
-  if (status != MR_OK || (*fits_out && seconds <= first_seconds * cost)) {
+  if (status != MR_OK || follows || (*fits_out && seconds <= first_seconds * cost)) {
     return status;
   }
   other = (struct mr_program_plan){.program = plan->program};
+  const struct mr_recipe first = draft->recipe;
   status = make_line(draft, page_limit, &other, &other_fits);
+  if (!other_fits || (*fits_out && draft->times.seconds >= seconds)) {
+    draft->recipe = first;
+  }
   take_faster(plan, fits_out, &seconds, &other, other_fits, draft->times.seconds);
   return status;
 }
@@ -187,9 +195,11 @@ mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
     return status;
   }
   draft->unfilled = &unfilled;
+  draft->recipe = (struct mr_recipe){0};
+  draft->in_vain = false;
   draft->effort = effort;
   status = make_within(draft, page_limit, plan, fits_out);
-  while (status == MR_OK && !*fits_out && less_effort(draft)) {
+  while (status == MR_OK && !*fits_out && !draft->in_vain && less_effort(draft)) {
     status = make_within(draft, page_limit, plan, fits_out);
   }
   draft->limit_pages = page_limit;

@@ -110,7 +110,7 @@ void mr_draft_set_limits(struct mr_draft *draft) {
 static void fill_tables(struct mr_draft *draft) {
   for (uint32_t k = 0; k < draft->op_count; k++) {
     draft->clock[k + 1] = draft->clock[k] + mr_draft_op_seconds(draft, k);
-    draft->part[k] = (uint8_t)((uint64_t)k * MR_DRAFT_PARTS / draft->op_count);
+    draft->part[k] = (uint8_t)((uint64_t)k * MR_STEP_PARTS / draft->op_count);
   }
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
     for (mr_link l = 0; l < MR_LINK_COUNT; l++) {

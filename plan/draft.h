@@ -63,14 +63,11 @@ enum mr_draft_effort {
   MR_EFFORT_SEARCH = 2, /* the best of many */
 };
 
-/* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
-#define MR_DRAFT_PARTS 32u
-
 /* What a schedule found of a step. */
 struct mr_draft_times {
   double seconds;
-  double part[MR_DRAFT_PARTS];
-  double busy[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* of each link in each part */
+  double part[MR_STEP_PARTS];
+  double busy[MR_LINK_COUNT][MR_STEP_PARTS]; /* of each link in each part */
 };
 
 struct mr_draft_saved;
@@ -117,15 +114,17 @@ struct mr_draft {
   uint32_t held_gradients; /* of eight, so many do not leave while gaps are chosen */
   struct mr_draft_saved *unfilled; /* the best that the search had before it filled free room */
   bool is_filled;                  /* what it found is another */
+  struct mr_recipe recipe;         /* what it found, before that */
+  bool in_vain;                    /* the problem's recipe told that no plan of use will be made */
 
   struct mr_books kept_usage; /* device pages while everything is kept */
   struct mr_books usage;      /* device pages */
   struct mr_books host_usage; /* host pages */
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
-  double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS]; /* what choosing adds to a link's price, as a part
+  double scarcity[MR_LINK_COUNT][MR_STEP_PARTS]; /* what choosing adds to a link's price, as a part
                                                      of it, for moves in each part of the step */
-  struct mr_draft_times times;                    /* by the last schedule */
+  struct mr_draft_times times;                   /* by the last schedule */
 };
 
 /* The part of the step that an op, unrolled below two steps, is in; the first op of a part. */
@@ -134,7 +133,7 @@ static inline uint32_t mr_draft_part(const struct mr_draft *draft, uint32_t op) 
 }
 
 static inline uint32_t mr_draft_part_start(const struct mr_draft *draft, uint32_t part) {
-  return (uint32_t)mr_div_up((uint64_t)part * draft->op_count, MR_DRAFT_PARTS);
+  return (uint32_t)mr_div_up((uint64_t)part * draft->op_count, MR_STEP_PARTS);
 }
 
 /* Whether moves of the link may be under way together: the queues of NVMe. */
@@ -178,6 +177,11 @@ void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, boo
                         double *nvme_pace, double *copy_pace);
 /* The share of whoever compute waits for, where it is not even: the store holds the other back. */
 #define MR_DRIVE_AWAITED_SHARE 0.75
+
+/* Whether the problem's recipe takes the place of a search. */
+static inline bool mr_draft_follows_recipe(const struct mr_draft *draft) {
+  return draft->effort == MR_EFFORT_SEARCH && draft->problem->recipe != NULL;
+}
 
 /* For how long the op takes up the device. */
 double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op);
@@ -237,7 +241,7 @@ struct mr_draft_saved {
   struct mr_books host_usage;
   uint64_t nvme_units;
   double link_seconds[MR_LINK_COUNT];
-  double scarcity[MR_LINK_COUNT][MR_DRAFT_PARTS];
+  double scarcity[MR_LINK_COUNT][MR_STEP_PARTS];
   struct mr_draft_times times;
 };
 MR_CHECK_RESULT mr_status mr_draft_saved_init(struct mr_draft_saved *saved,

@@ -29,7 +29,7 @@ mr_status mr_draft_find_guide(struct mr_draft *draft) {
 }
 
 void mr_draft_follow_guide(struct mr_draft *draft, double strength) {
-  for (uint32_t part = 0; part < MR_DRAFT_PARTS; part++) {
+  for (uint32_t part = 0; part < MR_STEP_PARTS; part++) {
     uint32_t first = mr_draft_part_start(draft, part);
     uint32_t op = (first + mr_draft_part_start(draft, part + 1)) / 2;
     op = op < draft->op_count ? op : draft->op_count - 1;

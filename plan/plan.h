@@ -142,6 +142,30 @@ struct mr_link_rate {
 
 enum { MR_DECISION_KEEP = 0, MR_DECISION_HOST = 1, MR_DECISION_NVME = 2 };
 
+/* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
+#define MR_STEP_PARTS 32u
+
+/* How gaps are chosen, and moves swept then (plan/search.c). */
+struct mr_search_trial {
+  uint32_t spare;     /* pages left free when gaps are chosen: the limit over 2^spare; 0: none */
+  uint32_t lookahead; /* one of MR_LOOKAHEADS */
+  uint32_t yield;     /* pages kept free by writes that yield: the limit over 2^yield; 0: none do */
+  bool guided;        /* by what room is worth */
+  bool early;         /* what is to leave does so while it is still read */
+  uint32_t held;      /* gradients of eight that do not leave */
+};
+#define MR_LOOKAHEADS 4u
+#define MR_MOST_SPARE 6u
+
+/* What a search found best. By it a plan of almost the same problem is made with one choice and
+ * sweep in place of thirty, and is little slower. */
+struct mr_recipe {
+  struct mr_search_trial trial;
+  double scarcity[MR_LINK_COUNT][MR_STEP_PARTS]; /* of links when gaps were chosen (plan/draft.h) */
+  double seconds; /* of the sweep of what was chosen; 0: there was no search */
+  bool line;      /* no stay goes round the end of the step unless it lasts all the time */
+};
+
 /* A decision that a plan may not take for any gap of the tensor, to see what else there is. */
 struct mr_plan_ban {
   mr_tensor_id tensor;
@@ -190,8 +214,11 @@ struct mr_plan_problem {
   double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
                              refusal says; INFINITY: any that fits is; MR_USE_NONE: none is, and the
                              footprint and the size of pages are told alone */
-  bool terse;             /* a refusal for want of bytes in all tiers does not say what would do */
-  mr_policy policy;       /* MR_POLICY_LRU: no search; moves happen on demand */
+  const struct mr_recipe *recipe; /* what a search is replaced by; no plan is made, for it is of no
+                                     use, where the sweep takes 0.3 % longer than the recipe's.
+                                     NULL: search; borrowed during the call */
+  bool terse;       /* a refusal for want of bytes in all tiers does not say what would do */
+  mr_policy policy; /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
    * the tensors. */
@@ -327,6 +354,7 @@ struct mr_program_plan {
   uint32_t host_page_count;   /* of mr_plan_host_page_bytes() */
   uint64_t nvme_bytes;        /* of all extents, rounded up to units */
   uint64_t footprint_bytes; /* the device peak with no budget at all, from the same layout rules */
+  struct mr_recipe recipe;  /* that it was made by */
   bool even_drive; /* NVMe reads and writes share the drive evenly, also while compute waits for one
                       of them: no transfer is promoted */
 

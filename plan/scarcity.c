@@ -56,7 +56,7 @@ static struct share share_of(const struct mr_draft *draft, mr_link link, uint32_
 }
 
 void mr_draft_price_parts(struct mr_draft *draft) {
-  for (uint32_t part = 0; part < MR_DRAFT_PARTS; part++) {
+  for (uint32_t part = 0; part < MR_STEP_PARTS; part++) {
     double seconds = draft->times.part[part];
     if (!(seconds > 0)) continue;
     double standing = fmax(1 - part_compute_seconds(draft, part) / seconds, 0);

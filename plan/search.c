@@ -2,9 +2,8 @@
 /*
  * What a draft is searched for: how much room to leave free when gaps are chosen, how scarce links
  * are in each part of the step, how far ahead fetches look, and when writes yield to reads that
- * share their drive; the best is filled up. Random changes of single decisions found nothing better
- * on real programs, whose gaps come in classes of equals; trials of the whole draft do, and the
- * same draft gives the same plan.
+ * share their drive; the best is filled up. What was found best is a recipe, by which almost the
+ * same problem is planned without a search (runtime/vary.c). The same draft gives the same plan.
  */
 #include <math.h>
 #include <string.h>
@@ -12,40 +11,29 @@
 #include "plan/alike.h"
 #include "plan/draft.h"
 
-#define SEARCH_LAPS       2u /* of a trial: one to fill the queues, one to measure */
-#define FINAL_LAPS        3u
-#define LEAST_GAIN        1e-9 /* relative: a smaller gain is rounding */
-#define LOOKAHEAD_CHOICES 4u
-#define WHOLE_STEP        1u /* of these */
-#define PART_OF_STEP      2u
-#define MOST_SPARE        6u   /* 1/64 to 1/2 of the limit */
-#define FIRST_YIELD       6u   /* 1/64 of it */
-#define USUAL_SPARE       4u   /* 1/16 of it: near what searches find best */
-#define GOOD_ENOUGH       1e-4 /* of the compute time: no more trials */
-#define LINK_BOUND        2.0  /* times the compute time: links take most of the step */
-#define GUIDE_GAIN        0.03 /* relative */
-#define EARLY_GAIN        0.01
-#define ALIKE_GAIN        5e-4
-#define HELD_GAIN         3e-3
-#define MOST_ALIKE        12u /* classes that are tried; what lies behind gains next to nothing, */
-#define FEW_ALIKE         6u  /* and where the processor computes, what lies behind these */
-#define PRICE_ROUNDS      4u
-#define REFILL_ROUNDS     2u
-
-/* How a draft is chosen and swept. */
-struct trial {
-  uint32_t spare;     /* pages left free when gaps are chosen: the limit over 2^spare; 0: none */
-  uint32_t lookahead; /* an index into lookahead_parts */
-  uint32_t yield;     /* pages kept free by writes that yield: the limit over 2^yield; 0: none do */
-  bool guided;        /* by what room is worth */
-  bool early;         /* what is to leave does so while it is still read */
-  uint32_t held;      /* gradients of eight that do not leave */
-};
+#define SEARCH_LAPS   2u /* of a trial: one to fill the queues, one to measure */
+#define FINAL_LAPS    3u
+#define LEAST_GAIN    1e-9 /* relative: a smaller gain is rounding */
+#define WHOLE_STEP    1u   /* a lookahead */
+#define PART_OF_STEP  2u
+#define FIRST_YIELD   6u   /* 1/64 of the limit */
+#define USUAL_SPARE   4u   /* 1/16 of it: near what searches find best */
+#define GOOD_ENOUGH   1e-4 /* of the compute time: no more trials */
+#define LINK_BOUND    2.0  /* times the compute time: links take most of the step */
+#define GUIDE_GAIN    0.03 /* relative */
+#define EARLY_GAIN    0.01
+#define ALIKE_GAIN    5e-4
+#define HELD_GAIN     3e-3
+#define MOST_ALIKE    12u /* classes that are tried; what lies behind gains next to nothing, */
+#define FEW_ALIKE     6u  /* and where the processor computes, what lies behind these */
+#define PRICE_ROUNDS  4u
+#define REFILL_ROUNDS 2u
+#define RECIPE_MARGIN 3e-3 /* relative: plans differ from their sweeps by as much */
 
 struct search {
   struct mr_draft *draft;
   struct mr_draft_saved best;
-  struct trial best_trial;
+  struct mr_search_trial best_trial;
   double best_seconds;
   double compute_seconds;
 };
@@ -54,10 +42,10 @@ static uint64_t part_of(uint64_t pages, uint32_t halvings) {
   return halvings == 0 ? 0 : mr_max_u64(pages >> halvings, 1);
 }
 
-static void set_trial(struct mr_draft *draft, const struct trial *trial) {
+static void set_trial(struct mr_draft *draft, const struct mr_search_trial *trial) {
   /* How far ahead fetches look: the whole step, or less so that early fetches do not take the room
    * of late evictions. */
-  static const double lookahead_parts[LOOKAHEAD_CHOICES] = {0.01, 2.0, 0.15, 0.04};
+  static const double lookahead_parts[MR_LOOKAHEADS] = {0.01, 2.0, 0.15, 0.04};
   draft->spare_pages = part_of(draft->limit_pages, trial->spare);
   draft->lookahead_seconds = lookahead_parts[trial->lookahead] * draft->clock[draft->op_count];
   draft->yield_pages = part_of(draft->limit_pages, trial->yield);
@@ -77,7 +65,7 @@ static bool any_leaves_early(const struct mr_draft *draft) {
 }
 
 /* Sweeps the draft, which is chosen, and keeps it where it is the best so far. */
-static mr_status try_sweep(struct search *search, const struct trial *trial) {
+static mr_status try_sweep(struct search *search, const struct mr_search_trial *trial) {
   struct mr_draft *draft = search->draft;
   set_trial(draft, trial);
   mr_status status = mr_draft_schedule(draft, SEARCH_LAPS, draft->lookahead_seconds);
@@ -112,7 +100,7 @@ static bool drive_is_shared(const struct mr_plan_problem *problem) {
 }
 
 /* Chooses anew, and keeps the draft where its sweep is the best so far. */
-static mr_status try_choice(struct search *search, const struct trial *trial) {
+static mr_status try_choice(struct search *search, const struct mr_search_trial *trial) {
   bool fits = false;
   mr_draft_reset(search->draft);
   set_trial(search->draft, trial);
@@ -130,11 +118,12 @@ static uint32_t first_lookahead(const struct mr_draft *draft) {
 
 /* Drafts that leave more and more of the limit free for moves in flight. */
 static mr_status try_spares(struct search *search) {
-  struct trial trial = {.yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0,
-                        .lookahead = first_lookahead(search->draft)};
+  struct mr_search_trial trial = {.yield =
+                                      drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0,
+                                  .lookahead = first_lookahead(search->draft)};
   mr_status status = try_sweep(search, &trial);
   uint32_t worse = 0;
-  for (uint32_t spare = MOST_SPARE; spare > 0 && status == MR_OK && worse < 2; spare--) {
+  for (uint32_t spare = MR_MOST_SPARE; spare > 0 && status == MR_OK && worse < 2; spare--) {
     if (good_enough(search)) break;
     double before = search->best_seconds;
     trial.spare = spare;
@@ -151,7 +140,7 @@ static mr_status try_spares(struct search *search) {
  */
 static mr_status try_prices(struct search *search, bool early) {
   struct mr_draft *draft = search->draft;
-  struct trial trial = search->best_trial;
+  struct mr_search_trial trial = search->best_trial;
   trial.early = early;
   trial.yield = early ? 0 : trial.yield;
   mr_status status = MR_OK;
@@ -210,7 +199,7 @@ static mr_status try_guide(struct search *search) {
   } ways[] = {{4, 0, true},  {4, 0, false}, {4, 6, true},
               {4, 4, false}, {4, 4, true},  {16, 0, true}};
   struct mr_draft *draft = search->draft;
-  struct trial trial = search->best_trial;
+  struct mr_search_trial trial = search->best_trial;
   if (search->best_seconds < LINK_BOUND * search->compute_seconds ||
       draft->problem->on_host != NULL) {
     return MR_OK;
@@ -238,7 +227,7 @@ static mr_status try_guide(struct search *search) {
  */
 static mr_status try_held(struct search *search) {
   static const uint32_t held[] = {6, 4, 2};
-  const struct trial best_trial = search->best_trial;
+  const struct mr_search_trial best_trial = search->best_trial;
   mr_status status = MR_OK;
   if (search->draft->op_count <= MR_MACHINE_OPS ||
       search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
@@ -247,7 +236,7 @@ static mr_status try_held(struct search *search) {
     return MR_OK;
   }
   for (uint32_t i = 0; i < MR_COUNT_OF(held) && status == MR_OK; i++) {
-    struct trial trial = best_trial;
+    struct mr_search_trial trial = best_trial;
     trial.held = held[i];
     mr_draft_restore(search->draft, &search->best);
     double before = ask_for(search, HELD_GAIN);
@@ -262,8 +251,8 @@ static mr_status try_sweeps(struct search *search) {
   static const uint32_t yields[] = {0, 4};
   const uint32_t first = first_lookahead(search->draft);
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < LOOKAHEAD_CHOICES && status == MR_OK && !good_enough(search); i++) {
-    struct trial trial = search->best_trial;
+  for (uint32_t i = 0; i < MR_LOOKAHEADS && status == MR_OK && !good_enough(search); i++) {
+    struct mr_search_trial trial = search->best_trial;
     if (i == first) continue;
     trial.lookahead = i;
     mr_draft_restore(search->draft, &search->best);
@@ -271,7 +260,7 @@ static mr_status try_sweeps(struct search *search) {
   }
   bool shared = drive_is_shared(search->draft->problem);
   for (uint32_t i = 0; i < MR_COUNT_OF(yields) && status == MR_OK && shared; i++) {
-    struct trial trial = search->best_trial;
+    struct mr_search_trial trial = search->best_trial;
     if (good_enough(search)) break;
     trial.yield = yields[i];
     mr_draft_restore(search->draft, &search->best);
@@ -299,7 +288,7 @@ static bool alike_may_gain(const struct mr_draft *draft) {
  */
 static mr_status try_alike(struct search *search) {
   struct mr_draft *draft = search->draft;
-  struct trial trial = search->best_trial;
+  struct mr_search_trial trial = search->best_trial;
   struct mr_alike alike = {0};
   if (good_enough(search) || !alike_may_gain(draft)) {
     return MR_OK;
@@ -322,7 +311,7 @@ static mr_status try_alike(struct search *search) {
  * sweep left free is filled again. */
 static mr_status try_refills(struct search *search) {
   struct mr_draft *draft = search->draft;
-  const struct trial trial = search->best_trial;
+  const struct mr_search_trial trial = search->best_trial;
   double before = search->best_seconds;
   uint32_t kept = 1;
   mr_status status = MR_OK;
@@ -343,14 +332,14 @@ static mr_status try_refills(struct search *search) {
  * is there, and room hardly ever gains more. */
 static mr_status try_usual(struct search *search) {
   uint32_t yield = drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0;
-  mr_status status = try_sweep(search, &(struct trial){.spare = 0});
+  mr_status status = try_sweep(search, &(struct mr_search_trial){.spare = 0});
   if (status != MR_OK || good_enough(search)) {
     return status;
   }
   if (!mr_draft_is_beside_host(search->draft)) {
-    return try_choice(search, &(struct trial){.spare = USUAL_SPARE, .yield = yield});
+    return try_choice(search, &(struct mr_search_trial){.spare = USUAL_SPARE, .yield = yield});
   }
-  return try_sweep(search, &(struct trial){.lookahead = WHOLE_STEP});
+  return try_sweep(search, &(struct mr_search_trial){.lookahead = WHOLE_STEP});
 }
 
 /* Choices are priced by what binds their sweeps. Those of a sweep that looks too far ahead, or
@@ -384,14 +373,48 @@ static mr_status try_all(struct search *search) {
   if (status == MR_OK && search->best_seconds != swept_seconds) {
     status = try_sweeps(search);
   }
+  return status;
+}
+
+/* What changes the best choice. */
+static mr_status finish(struct search *search) {
   double before = search->best_seconds;
-  if (status == MR_OK) {
-    status = try_alike(search);
-  }
+  mr_status status = try_alike(search);
   if (status == MR_OK && search->best_seconds < before) {
     status = try_sweeps(search);
   }
   return status == MR_OK ? try_refills(search) : status;
+}
+
+/* The one choice that a search for almost the same problem found best. */
+static mr_status follow_recipe(struct search *search) {
+  struct mr_draft *draft = search->draft;
+  const struct mr_recipe *recipe = draft->problem->recipe;
+  struct mr_search_trial trial = recipe->trial;
+  trial.guided = false; /* what room is worth is found by searches alone */
+  memcpy(draft->scarcity, recipe->scarcity, sizeof draft->scarcity);
+  mr_status status = try_choice(search, &trial);
+  bool swept = search->best_seconds < INFINITY;
+  draft->in_vain = !swept || search->best_seconds > recipe->seconds * (1 + RECIPE_MARGIN);
+  return status;
+}
+
+static void note_recipe(const struct search *search) {
+  struct mr_recipe *recipe = &search->draft->recipe;
+  recipe->trial = search->best_trial;
+  memcpy(recipe->scarcity, search->best.scarcity, sizeof recipe->scarcity);
+  recipe->seconds = search->best_seconds;
+  recipe->line = search->draft->line_only;
+}
+
+static mr_status search_for_plan(struct search *search) {
+  bool follows = mr_draft_follows_recipe(search->draft);
+  mr_status status = follows ? follow_recipe(search) : try_all(search);
+  if (status != MR_OK || search->draft->in_vain) {
+    return status;
+  }
+  note_recipe(search);
+  return finish(search);
 }
 
 static mr_status search_from(struct mr_draft *draft) {
@@ -399,9 +422,9 @@ static mr_status search_from(struct mr_draft *draft) {
       .draft = draft, .best_seconds = INFINITY, .compute_seconds = draft->clock[draft->op_count]};
   mr_status status = mr_draft_saved_init(&search.best, draft);
   if (status == MR_OK) {
-    status = draft->effort == MR_EFFORT_SEARCH ? try_all(&search) : try_usual(&search);
+    status = draft->effort == MR_EFFORT_SEARCH ? search_for_plan(&search) : try_usual(&search);
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && !draft->in_vain) {
     mr_draft_restore(draft, &search.best);
     set_trial(draft, &search.best_trial);
   }
@@ -464,13 +487,17 @@ mr_status mr_draft_unfill(struct mr_draft *draft) {
 }
 
 mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out) {
+  mr_status status = MR_OK;
   draft->is_filled = false;
-  set_trial(draft, &(struct trial){.spare = 0});
-  memset(draft->scarcity, 0, sizeof draft->scarcity);
-  mr_status status = mr_draft_choose(draft, 0, fits_out);
-  if (status != MR_OK || !*fits_out || draft->effort == MR_EFFORT_FIT) {
-    return status;
+  if (!mr_draft_follows_recipe(draft)) {
+    set_trial(draft, &(struct mr_search_trial){.spare = 0});
+    memset(draft->scarcity, 0, sizeof draft->scarcity);
+    status = mr_draft_choose(draft, 0, fits_out);
+    if (status != MR_OK || !*fits_out || draft->effort == MR_EFFORT_FIT) {
+      return status;
+    }
   }
   status = search_from(draft);
-  return status == MR_OK ? schedule(draft) : status;
+  *fits_out = status == MR_OK && !draft->in_vain;
+  return *fits_out ? schedule(draft) : status;
 }

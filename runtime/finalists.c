@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "runtime/amend.h"
+#include "runtime/vary.h"
 
 /*
  * How much is tried. Plans without search tell about which candidates are good, within some per
@@ -25,6 +26,7 @@ struct effort {
   uint32_t aimed;        /* of them, planned for other aims too */
   uint32_t placed_ops;   /* so many of them choose anew which ops run on the host */
   uint32_t amend_ops;    /* plans in which single decisions are changed (runtime/amend.c) */
+  uint32_t vary_ops;     /* variants of the best that are swept (runtime/vary.c) */
   uint32_t budget_ops;   /* plans for lower budgets, where no program competes with this one */
 };
 
@@ -40,6 +42,7 @@ enum host {
 
 #define LONG_JOB_OPS     1500u /* more are long; MR_MACHINE_OPS at most are short */
 #define SHORT_BUDGET_OPS 6000u
+#define VARY_OPS         100000u
 #define MAX_BUDGETS      1000u /* of the ladder: all there are */
 _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
                    MAX_BUDGETS >= MR_MACHINE_ROUNDS,
@@ -51,28 +54,27 @@ _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
  * a usual program, a dozen candidates compete: changes of single decisions gain 0.04 % there, so
  * that few are made; the host's ops are chosen by plans without search, and without the few that
  * choose anew plans are slower with more to work with by two or three times as much. Where what a
- * device that runs all ops has no room for takes both tiers, it is decided less well by rule for
- * tensors alike together which goes where: fewer candidates are searched, and more single decisions
- * are changed; 48 usual jobs on two GPU nodes get 0.7 % shorter, up to 8 %, in as much time. Where
- * the host runs ops above NVMe half as many changes do as well.
+ * device that runs all ops has no room for takes both tiers, fewer candidates are searched; there,
+ * and where the host runs ops above NVMe, half as many changes of single decisions do as well.
+ * Beside a device plans are varied, but of the longest: steps get 0.25 % shorter, up to 3.6 %.
  */
 static const struct effort efforts[LENGTHS][HOSTS] = {
-    /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, budget_ops */
-    [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
-                       [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
-                       [ABOVE_BOTH_TIERS] = {12, 12, 9000, 5, 0, 8000, SHORT_BUDGET_OPS},
-                       [BESIDE_HOST] = {12, 12, 1350, 12, 0, 8000, SHORT_BUDGET_OPS},
-                       [BESIDE_HOST_ABOVE_NVME] = {12, 12, 1350, 12, 0, 8000, SHORT_BUDGET_OPS}},
-    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 2200},
-                       [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, 2200},
-                       [ABOVE_BOTH_TIERS] = {12, 12, 3000, 0, 0, 16000, 2200},
-                       [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, 2200},
-                       [BESIDE_HOST_ABOVE_NVME] = {4, 4, 2000, 0, 0, 4000, 2200}},
-    [LONG_PROGRAM] = {[PROCESSOR_COMPUTES] = {4, 3, 9000, 0, 0, 8000, 0},
-                      [DEVICE_ALONE] = {4, 3, 9000, 0, 0, 8000, 0},
-                      [ABOVE_BOTH_TIERS] = {4, 3, 9000, 0, 0, 8000, 0},
-                      [BESIDE_HOST] = {4, 3, 2000, 0, 0, 8000, 0},
-                      [BESIDE_HOST_ABOVE_NVME] = {4, 3, 2000, 0, 0, 8000, 0}},
+    /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, vary_ops, budget_ops */
+    [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
+                       [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
+                       [ABOVE_BOTH_TIERS] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
+                       [BESIDE_HOST] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS},
+                       [BESIDE_HOST_ABOVE_NVME] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS}},
+    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 0, 2200},
+                       [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, VARY_OPS, 2200},
+                       [ABOVE_BOTH_TIERS] = {12, 12, 3000, 0, 0, 4000, VARY_OPS, 2200},
+                       [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, VARY_OPS, 2200},
+                       [BESIDE_HOST_ABOVE_NVME] = {4, 4, 2000, 0, 0, 4000, VARY_OPS, 2200}},
+    [LONG_PROGRAM] = {[PROCESSOR_COMPUTES] = {4, 3, 9000, 0, 0, 8000, 0, 0},
+                      [DEVICE_ALONE] = {4, 3, 9000, 0, 0, 8000, VARY_OPS, 0},
+                      [ABOVE_BOTH_TIERS] = {4, 3, 9000, 0, 0, 8000, VARY_OPS, 0},
+                      [BESIDE_HOST] = {4, 3, 2000, 0, 0, 8000, VARY_OPS, 0},
+                      [BESIDE_HOST_ABOVE_NVME] = {4, 3, 2000, 0, 0, 8000, VARY_OPS, 0}},
 };
 
 /* Beside a host so many finalists are planned with updates in the next step as have so many ops
@@ -467,8 +469,17 @@ static mr_status amend_one(const struct mr_finalists *finalists, struct mr_candi
   return may ? mr_amend(finalists, candidate, plans_left) : MR_OK;
 }
 
-/* Changes the best finalists in single decisions. Deferring some updates, or none, is no such
- * decision: so the best of the other kind has half as many plans for itself. */
+static mr_status vary_best(struct mr_finalists *finalists) {
+  struct mr_candidate *best = &finalists->best[0];
+  uint32_t work = mr_finalists_affordable(finalists, effort_of(finalists)->vary_ops);
+  bool brief = finalists->plan->graph->op_count <= MR_LONG_OPS;
+  bool may = brief && best->layout->fits && !mr_finalists_settled(finalists);
+  return may ? mr_vary(finalists, best, work / (finalists->halved ? 2 : 1)) : MR_OK;
+}
+
+/* Changes the best finalists in single decisions, and varies what is best then. Deferring some
+ * updates, or none, is no such decision: so the best of the other kind has half as many plans for
+ * itself. */
 static mr_status amend(struct mr_finalists *finalists) {
   uint32_t count = finalists->count < AMENDED ? finalists->count : AMENDED;
   uint32_t plans_left = mr_finalists_affordable(finalists, effort_of(finalists)->amend_ops);
@@ -486,7 +497,7 @@ static mr_status amend(struct mr_finalists *finalists) {
   }
   sort(finalists, finalists->count);
   finalists->amended = true;
-  return status;
+  return status == MR_OK ? vary_best(finalists) : status;
 }
 
 /* Has the best of them choose which ops run on the host, where none has yet. */

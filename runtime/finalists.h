@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The best recompute candidates: they are planned with search, those of short programs for budgets
- * and links near those at hand too, and the best are changed in single decisions. */
+ * and links near those at hand too, the best are changed in single decisions, and of these the best
+ * is varied. */
 #ifndef MEMRUN_RUNTIME_FINALISTS_H
 #define MEMRUN_RUNTIME_FINALISTS_H
 
@@ -28,7 +29,7 @@ struct mr_finalists {
   bool turned;   /* the first of them were planned with search */
   bool placing;  /* search chooses which ops run on the host */
   bool whole;    /* plans are for the whole budget: see mr_plan_problem */
-  bool amended;  /* the best were changed in single decisions */
+  bool amended;  /* the best were changed in single decisions, and varied */
   bool halved;   /* by half as many as else: the job is planned without NVMe too */
   bool telling;  /* refusals always say what would do: else they are terse (plan/plan.h) */
   bool torn;     /* what the device has no room for takes both the host and NVMe */
@@ -78,8 +79,9 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
 /* How many of the finalists, the best first, are planned with updates in the next step too. */
 uint32_t mr_finalists_deferred(const struct mr_finalists *finalists);
 
-/* Plans the finalists with search, those of short programs for what is near too, and changes them
- * in single decisions, the latter once; the best is the first then. MR_NO_MEMORY, MR_INVALID. */
+/* Plans the finalists with search, those of short programs for what is near too, changes them in
+ * single decisions and varies the best, the latter two once; the best is the first then.
+ * MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);
 
 #endif

@@ -3,12 +3,12 @@
  * Making a plan: the best of a bounded number of recompute candidates: the one predicted fastest,
  * of equals the one that moves least. Bounds tell where to look for candidates (runtime/along.c);
  * every one is planned without search, which takes a tenth of the time; the best few are searched,
- * in short programs for budgets and links near those at hand too, and changed in single decisions
- * (runtime/finalists.c). A candidate whose bound is no better than the best plan so far is not
- * planned. Where not all candidates have their updates in the next step, the best are planned again
- * with them there: all of them, or beside a host all but as many as it had better run
- * (runtime/staying.c), and so are others. A program that needs neither moves nor recompute ends the
- * search: nothing can beat running only what must run.
+ * in short programs for budgets and links near those at hand too, and changed in single decisions,
+ * and what is best then is varied (runtime/finalists.c). A candidate whose bound is no better than
+ * the best plan so far is not planned. Where not all candidates have their updates in the next
+ * step, the best are planned again with them there: all of them, or beside a host all but as many
+ * as it had better run (runtime/staying.c), and so are others. A program that needs neither moves
+ * nor recompute ends the search: nothing can beat running only what must run.
  * Beside a host candidates are planned without NVMe too (search_tiers).
  */
 #include <math.h>

@@ -22,7 +22,7 @@ memrun_unit_test(runtime_explain unit/runtime_world.c unit/world_ops.c)
 target_link_libraries(test_unit_runtime_explain PRIVATE PkgConfig::JANSSON)
 target_compile_definitions(test_unit_runtime_explain PRIVATE
   SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")
-foreach(test IN ITEMS planning amend)
+foreach(test IN ITEMS planning amend vary)
   memrun_unit_test(${test} unit/plan_programs.c)
   target_compile_definitions(test_unit_${test} PRIVATE
     SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")
