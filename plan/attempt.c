@@ -165,11 +165,7 @@ static mr_status make_within(struct mr_draft *draft, uint64_t page_limit,
     return status;
   }
   other = (struct mr_program_plan){.program = plan->program};
-  const struct mr_recipe first = draft->recipe;
   status = make_line(draft, page_limit, &other, &other_fits);
-  if (!other_fits || (*fits_out && draft->times.seconds >= seconds)) {
-    draft->recipe = first;
-  }
   take_faster(plan, fits_out, &seconds, &other, other_fits, draft->times.seconds);
   return status;
 }
@@ -195,8 +191,6 @@ mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
     return status;
   }
   draft->unfilled = &unfilled;
-  draft->recipe = (struct mr_recipe){0};
-  draft->in_vain = false;
   draft->effort = effort;
   status = make_within(draft, page_limit, plan, fits_out);
   while (status == MR_OK && !*fits_out && !draft->in_vain && less_effort(draft)) {

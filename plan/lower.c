@@ -423,6 +423,7 @@ static mr_status lower(struct mr_lowering *l, uint64_t page_limit, uint64_t *pag
 mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
                          struct mr_program_plan *plan, uint64_t *pages_out) {
   struct mr_lowering l = {.draft = draft, .plan = plan};
+  plan->recipe = draft->recipe;
   mr_status status = lower(&l, page_limit, pages_out);
   free(l.items);
   free(l.stay_of_access);

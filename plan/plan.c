@@ -79,7 +79,6 @@ mr_status mr_maker_plan(struct mr_maker *maker, uint32_t choice, uint64_t device
   if (status == MR_OK) {
     mr_draft_set_limits(draft);
     status = mr_draft_make(draft, effort, plan, &plan->fits);
-    plan->recipe = draft->recipe;
   }
   plan->page_bytes = maker->choices[choice].page_bytes;
   plan->small_bytes = maker->drafts[choice].small_bytes;

@@ -489,6 +489,8 @@ mr_status mr_draft_unfill(struct mr_draft *draft) {
 mr_status mr_draft_search(struct mr_draft *draft, bool *fits_out) {
   mr_status status = MR_OK;
   draft->is_filled = false;
+  draft->recipe = (struct mr_recipe){0};
+  draft->in_vain = false;
   if (!mr_draft_follows_recipe(draft)) {
     set_trial(draft, &(struct mr_search_trial){.spare = 0});
     memset(draft->scarcity, 0, sizeof draft->scarcity);

@@ -19,8 +19,11 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "plan/explain.h"
 #include "runtime/planning.h"
 #include "runtime/variants.h"
+
+#define MOST_DECISIONS 10u
 
 enum change_kind {
   CHANGE_CLONES, /* ops that ran again do not */
@@ -40,6 +43,8 @@ struct change {
 
 struct amender {
   struct mr_variants variants;
+  struct mr_decision costly[MOST_DECISIONS]; /* of the best plan */
+  uint32_t costly_count;
   bool *used_there; /* for each tensor that the best plan has on the host: ops there use it */
   bool *used_then;  /* and of those that a change has there */
   struct change *tried;
@@ -56,17 +61,21 @@ static bool are_alike(const struct amender *a, mr_tensor_id one, mr_tensor_id ot
   return mr_explain_alike(&tensors[one], &tensors[other]);
 }
 
-/* Which tensors would be used on the host, if these were to be there. */
-static mr_status find_used(const struct amender *a, const bool *on_host, bool *used) {
-  const struct mr_variants *v = &a->variants;
-  struct mr_plan_problem problem = v->finalists->plan->problem;
-  problem.program = v->best->program;
-  problem.op_seconds = v->best->op_seconds;
-  problem.on_host = on_host;
-  return mr_find_on_host(&problem, v->best->layout->page_bytes, used, NULL);
+static struct mr_plan_problem best_problem(const struct amender *a) {
+  struct mr_plan_problem problem = a->variants.finalists->plan->problem;
+  problem.program = a->variants.best->program;
+  problem.op_seconds = a->variants.best->op_seconds;
+  return problem;
 }
 
-/* Reads the best plan, and what of it ops on the host use there. */
+/* Which tensors would be used on the host, if these were to be there. */
+static mr_status find_used(const struct amender *a, const bool *on_host, bool *used) {
+  struct mr_plan_problem problem = best_problem(a);
+  problem.on_host = on_host;
+  return mr_find_on_host(&problem, a->variants.best->layout->page_bytes, used, NULL);
+}
+
+/* Reads the best plan, its costliest decisions, and what of it ops on the host use there. */
 static mr_status read_best(struct amender *a, bool host) {
   mr_status status = mr_variants_read(&a->variants);
   uint32_t tensor_count = a->variants.best->program->tensor_count;
@@ -76,6 +85,11 @@ static mr_status read_best(struct amender *a, bool host) {
   a->used_then = mr_allocate(tensor_count, sizeof *a->used_then);
   if (status == MR_OK && (a->used_there == NULL || a->used_then == NULL)) {
     status = MR_NO_MEMORY;
+  }
+  if (status == MR_OK) {
+    struct mr_plan_problem problem = best_problem(a);
+    status = mr_explain_decisions(&problem, a->variants.best->layout, MOST_DECISIONS, a->costly,
+                                  &a->costly_count);
   }
   return status == MR_OK && host ? find_used(a, a->variants.on_host, a->used_there) : status;
 }
@@ -248,8 +262,8 @@ static bool undoes(const struct amender *a, const struct undoing *undoing,
 
 static mr_status add_undoing(struct amender *a, const struct undoing *undoing) {
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < a->variants.costly_count && status == MR_OK; i++) {
-    const struct mr_decision *costly = &a->variants.costly[i];
+  for (uint32_t i = 0; i < a->costly_count && status == MR_OK; i++) {
+    const struct mr_decision *costly = &a->costly[i];
     if (undoes(a, undoing, costly)) {
       status = add(a, &(struct change){undoing->kind, costly->tensor, undoing->moves});
     }

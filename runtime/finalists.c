@@ -56,7 +56,7 @@ _Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
  * choose anew plans are slower with more to work with by two or three times as much. Where what a
  * device that runs all ops has no room for takes both tiers, fewer candidates are searched; there,
  * and where the host runs ops above NVMe, half as many changes of single decisions do as well.
- * Beside a device plans are varied, but of the longest: steps get 0.25 % shorter, up to 3.6 %.
+ * Beside a device plans are varied, but of the longest: steps get 0.2 % shorter, up to 3.6 %.
  */
 static const struct effort efforts[LENGTHS][HOSTS] = {
     /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, vary_ops, budget_ops */

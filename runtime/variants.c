@@ -74,9 +74,6 @@ static void leave_out_small(struct mr_variants *v) {
 mr_status mr_variants_read(struct mr_variants *variants) {
   const struct mr_program_plan *layout = variants->best->layout;
   const struct mr_graph *program = variants->best->program;
-  struct mr_plan_problem problem = variants->finalists->plan->problem;
-  problem.program = program;
-  problem.op_seconds = variants->best->op_seconds;
   forget(variants);
   mr_status status = mr_updates_find(program, &variants->groups, &variants->group_count);
   variants->on_host = mr_allocate(program->tensor_count, sizeof *variants->on_host);
@@ -89,8 +86,7 @@ mr_status mr_variants_read(struct mr_variants *variants) {
   for (uint32_t i = 0; i < layout->instruction_count[MR_QUEUE_HOST]; i++) {
     variants->runs_on_host[layout->instructions[MR_QUEUE_HOST][i].op] = true;
   }
-  return mr_explain_decisions(&problem, layout, MR_COSTLY_DECISIONS, variants->costly,
-                              &variants->costly_count);
+  return MR_OK;
 }
 
 struct mr_candidate mr_variants_program(const struct mr_variants *variants) {

@@ -7,13 +7,11 @@
 #ifndef MEMRUN_RUNTIME_VARIANTS_H
 #define MEMRUN_RUNTIME_VARIANTS_H
 
-#include "plan/explain.h"
 #include "plan/updates.h"
 #include "runtime/finalists.h"
 
 /* However many threads there are: what is compared does not depend on them. */
-#define MR_VARIANTS         2u
-#define MR_COSTLY_DECISIONS 10u
+#define MR_VARIANTS 2u
 
 /* The program, what of it is on the host, and what may not move where. */
 struct mr_variant {
@@ -30,9 +28,7 @@ struct mr_variants {
   struct mr_candidate *best; /* the finalist */
   struct mr_plan_ban *bans;  /* that the best plan was made under */
   uint32_t ban_count;
-  struct mr_decision costly[MR_COSTLY_DECISIONS]; /* of the best plan */
-  uint32_t costly_count;
-  bool *on_host; /* in it: for each tensor, and op */
+  bool *on_host; /* in the best plan: for each tensor, and op */
   bool *runs_on_host;
   struct mr_update_group *groups; /* of its program, but of small tensors */
   uint32_t group_count;

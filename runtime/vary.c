@@ -3,9 +3,9 @@
  * Where rules have found what they can, chance finds more: one op that runs again for its layer
  * alone, some of many moves alike, a step in how scarce links are held to be. Each variant is
  * chosen and swept by the recipe of the best plan, in place of a search of thirty sweeps, and made
- * a plan only where that sweep is no longer: so hundreds are tried in the time of a dozen plans.
- * Ops that no longer run again gain most: of 2,817 such variants one in ten made a step shorter, of
- * 15,000 others one in a hundred.
+ * a plan only where that sweep is hardly longer: so hundreds are tried in the time of a dozen
+ * plans. Ops that no longer run again gain most: of 2,817 such variants one in ten made a step
+ * shorter, of 15,000 others one in a hundred.
  */
 #include "runtime/vary.h"
 

@@ -22,8 +22,10 @@ memrun_unit_test(runtime_explain unit/runtime_world.c unit/world_ops.c)
 target_link_libraries(test_unit_runtime_explain PRIVATE PkgConfig::JANSSON)
 target_compile_definitions(test_unit_runtime_explain PRIVATE
   SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")
+memrun_unit_test(planning unit/plan_programs.c)
+memrun_unit_test(amend unit/finalist.c unit/plan_programs.c)
+memrun_unit_test(vary unit/finalist.c unit/plan_programs.c)
 foreach(test IN ITEMS planning amend vary)
-  memrun_unit_test(${test} unit/plan_programs.c)
   target_compile_definitions(test_unit_${test} PRIVATE
     SHED_PROFILE="${CMAKE_CURRENT_SOURCE_DIR}/data/profiles/shed.profile")
 endforeach()

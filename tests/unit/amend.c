@@ -11,45 +11,16 @@
 #include <string.h>
 
 #include "runtime/amend.h"
-#include "runtime/planning.h"
 #include "runtime/whatif.h"
+#include "unit/finalist.h"
 #include "unit/plan_programs.h"
 
-static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_bytes) {
-  struct mr_options options;
-  struct mr_plan *plan = NULL;
-  mr_options_init(&options);
-  options.profile_path = SHED_PROFILE;
-  options.device_bytes = device_bytes;
-  options.host_bytes = 4 * MR_GIB;
-  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
-  assert_true(plan->layout->fits);
-  return plan;
-}
-
-/* The program of the plan, planned by one search beside a host that gets through so many bytes.
- * `rung`: of the ladder of budgets. */
+/* The program of the plan as a finalist: see finalist_search. */
 static struct mr_candidate search_once(struct mr_plan *plan, double host_bytes_per_second,
                                        uint32_t rung) {
   struct mr_candidate candidate = {.program = plan->graph};
-  plan->problem.host_bytes_per_second = host_bytes_per_second;
-  assert_int_equal(mr_planning_estimate(plan, plan->graph, &candidate.op_seconds), MR_OK);
-  struct mr_plan_problem problem = plan->problem;
-  problem.program = candidate.program;
-  problem.op_seconds = candidate.op_seconds;
-  problem.search_from = rung;
-  problem.search_rounds = 1;
-  assert_int_equal(mr_program_plan_make(&problem, &candidate.layout), MR_OK);
-  assert_true(candidate.layout->fits);
+  finalist_search(plan, host_bytes_per_second, rung, &candidate);
   return candidate;
-}
-
-static void verify(const struct mr_plan *plan, const struct mr_candidate *candidate) {
-  struct mr_plan_problem problem = plan->problem;
-  problem.program = candidate->program;
-  problem.op_seconds = candidate->op_seconds;
-  assert_int_equal(mr_program_plan_verify(&problem, candidate->layout), MR_OK);
-  assert_int_equal(mr_program_plan_simulate(&problem, candidate->layout), MR_OK);
 }
 
 /* A slow host: which updates it runs is no matter of a share of them. */
@@ -58,7 +29,7 @@ static void amended_plans_are_valid_and_faster(void **state) {
   const uint32_t most_plans = 60;
   for (uint64_t mebibytes = 96; mebibytes <= 224; mebibytes += 64) {
     struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-    struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB);
+    struct mr_plan *plan = finalist_plan(graph, mebibytes * MR_MIB);
     const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
     struct mr_candidate candidate = search_once(plan, 1e9, 0);
     double seconds = candidate.layout->step_seconds;
@@ -71,7 +42,7 @@ static void amended_plans_are_valid_and_faster(void **state) {
     double amended = candidate.layout->step_seconds;
     print_message("%3u MiB: %.6f s, amended %.6f s, %u plans\n", (uint32_t)mebibytes, seconds,
                   amended, most_plans - plans_left);
-    verify(plan, &candidate);
+    finalist_verify(plan, &candidate);
     assert_true(candidate.layout->step_seconds == amended && amended < 0.97 * seconds);
     mr_candidate_fini(&candidate);
     mr_plan_destroy(plan);
@@ -83,7 +54,7 @@ static void amended_plans_are_valid_and_faster(void **state) {
 static void amended_plans_can_be_mapped(void **state) {
   (void)state;
   struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-  struct mr_plan *plan = make_plan(graph, 160 * MR_MIB);
+  struct mr_plan *plan = finalist_plan(graph, 160 * MR_MIB);
   uint32_t page_count = 0;
   double seconds[2];
   for (uint32_t limited = 0; limited < 2; limited++) {
@@ -93,7 +64,7 @@ static void amended_plans_can_be_mapped(void **state) {
                                            .max_page_count = limited ? page_count : UINT64_MAX};
     uint32_t plans_left = 60;
     assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
-    verify(plan, &candidate);
+    finalist_verify(plan, &candidate);
     seconds[limited] = candidate.layout->step_seconds;
     assert_true((candidate.layout->device_page_count <= page_count) == (limited == 1));
     mr_candidate_fini(&candidate);
@@ -116,7 +87,7 @@ static void moves_give_way_to_another_run(void **state) {
     bool alike = k < layers * per_layer && k % per_layer == 3;
     made->bytes += made->role == MR_ACTIVATION && made->bytes > MR_MIB && !alike ? 4096 : 0;
   }
-  struct mr_plan *plan = make_plan(graph, 48 * MR_MIB);
+  struct mr_plan *plan = finalist_plan(graph, 48 * MR_MIB);
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
   struct mr_candidate candidate = search_once(plan, 1e9, 0);
   double seconds = candidate.layout->step_seconds;
@@ -124,7 +95,7 @@ static void moves_give_way_to_another_run(void **state) {
   assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
   print_message("%u ops, %.6f s; amended %u, %.6f s\n", graph->op_count, seconds,
                 candidate.program->op_count, candidate.layout->step_seconds);
-  verify(plan, &candidate);
+  finalist_verify(plan, &candidate);
   assert_int_equal(candidate.program->op_count, graph->op_count + layers);
   assert_true(candidate.layout->step_seconds < 0.95 * seconds);
   mr_candidate_fini(&candidate);
@@ -138,7 +109,7 @@ static void what_has_no_room_there_is_not_planned(void **state) {
   (void)state;
   const uint32_t most_plans = 200;
   struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-  struct mr_plan *plan = make_plan(graph, 96 * MR_MIB);
+  struct mr_plan *plan = finalist_plan(graph, 96 * MR_MIB);
   plan->problem.budget_bytes[MR_TIER_HOST] = MR_MIB;
   plan->problem.budget_bytes[MR_TIER_NVME] = MR_GIB;
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
@@ -148,7 +119,7 @@ static void what_has_no_room_there_is_not_planned(void **state) {
     struct mr_candidate candidate = search_once(plan, computes ? 1e9 : 0, 0);
     uint32_t plans_left = most_plans;
     assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
-    verify(plan, &candidate);
+    finalist_verify(plan, &candidate);
     plans[computes] = most_plans - plans_left;
     seconds[computes] = candidate.layout->step_seconds;
     mr_candidate_fini(&candidate);
@@ -171,7 +142,7 @@ static void no_decision_is_better_left_out(void **state) {
   } jobs[] = {{2, 72}, {2, 80}, {6, 200}};
   for (uint32_t i = 0; i < MR_COUNT_OF(jobs); i++) {
     struct mr_graph *graph = plan_layers_graph(jobs[i].layers, LINKS_TAKE_LONGER);
-    struct mr_plan *plan = make_plan(graph, jobs[i].mebibytes * MR_MIB);
+    struct mr_plan *plan = finalist_plan(graph, jobs[i].mebibytes * MR_MIB);
     struct mr_interview interview;
     assert_int_equal(mr_whatif_ask(plan, MR_MIB, 2, &interview), MR_OK);
     double seconds = plan->layout->step_seconds;
@@ -192,12 +163,12 @@ static void an_op_without_outputs_is_no_update(void **state) {
   const mr_tensor_id read[] = {0, MR_NO_TENSOR}, written[] = {MR_NO_TENSOR};
   mr_op_id op = plan_add_op(graph, read, written, 0);
   graph->ops[op].flags |= MR_OP_HOST_CAPABLE;
-  struct mr_plan *plan = make_plan(graph, 96 * MR_MIB);
+  struct mr_plan *plan = finalist_plan(graph, 96 * MR_MIB);
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
   struct mr_candidate candidate = search_once(plan, 1e9, 0);
   uint32_t plans_left = 4;
   assert_int_equal(mr_amend(&finalists, &candidate, &plans_left), MR_OK);
-  verify(plan, &candidate);
+  finalist_verify(plan, &candidate);
   mr_candidate_fini(&candidate);
   mr_plan_destroy(plan);
   mr_graph_destroy(graph);

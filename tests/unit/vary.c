@@ -13,35 +13,14 @@
 
 #include "runtime/planning.h"
 #include "runtime/vary.h"
+#include "unit/finalist.h"
 #include "unit/plan_programs.h"
 
 #define WORK 400u
 
-static struct mr_plan *make_plan(const struct mr_graph *graph, uint64_t device_bytes,
-                                 double host_bytes_per_second) {
-  struct mr_options options;
-  struct mr_plan *plan = NULL;
-  mr_options_init(&options);
-  options.profile_path = SHED_PROFILE;
-  options.device_bytes = device_bytes;
-  options.host_bytes = 4 * MR_GIB;
-  assert_int_equal(mr_plan_create(graph, &options, &plan), MR_OK);
-  assert_true(plan->layout->fits);
-  plan->problem.host_bytes_per_second = host_bytes_per_second;
-  return plan;
-}
-
-static struct mr_plan_problem problem_of(const struct mr_plan *plan,
-                                         const struct mr_candidate *candidate) {
-  struct mr_plan_problem problem = plan->problem;
-  problem.program = candidate->program;
-  problem.op_seconds = candidate->op_seconds;
-  problem.search_rounds = 1;
-  return problem;
-}
-
 /* The graph, or the graph with every op run again that may be, planned by one search. */
-static struct mr_candidate search_once(struct mr_plan *plan, bool again) {
+static struct mr_candidate search_once(struct mr_plan *plan, double host_bytes_per_second,
+                                       bool again) {
   const struct mr_graph *graph = plan->graph;
   struct mr_candidate candidate = {.program = graph};
   if (again) {
@@ -58,31 +37,21 @@ static struct mr_candidate search_once(struct mr_plan *plan, bool again) {
     candidate.program = candidate.rewritten;
     free(ops);
   }
-  assert_int_equal(mr_planning_estimate(plan, candidate.program, &candidate.op_seconds), MR_OK);
-  struct mr_plan_problem problem = problem_of(plan, &candidate);
-  assert_int_equal(mr_program_plan_make(&problem, &candidate.layout), MR_OK);
-  assert_true(candidate.layout->fits);
+  finalist_search(plan, host_bytes_per_second, 0, &candidate);
   return candidate;
 }
 
-static void verify(const struct mr_plan *plan, const struct mr_candidate *candidate) {
-  struct mr_plan_problem problem = problem_of(plan, candidate);
-  assert_int_equal(mr_program_plan_verify(&problem, candidate->layout), MR_OK);
-  assert_int_equal(mr_program_plan_simulate(&problem, candidate->layout), MR_OK);
-}
-
 /* By its own recipe a problem has the plan that a search found for it, unless what room is worth
- * guided that; where the sweep takes longer
- * than the recipe says, it has none. */
+ * guided that; where the sweep takes longer than the recipe says, it has none. */
 static void recipes_make_the_plan_again(void **state) {
   (void)state;
   uint32_t same = 0;
   for (uint64_t mebibytes = 96; mebibytes <= 288; mebibytes += 32) {
     struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-    struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB, 0);
-    struct mr_candidate candidate = search_once(plan, false);
+    struct mr_plan *plan = finalist_plan(graph, mebibytes * MR_MIB);
+    struct mr_candidate candidate = search_once(plan, 0, false);
     struct mr_recipe recipe = candidate.layout->recipe;
-    struct mr_plan_problem problem = problem_of(plan, &candidate);
+    struct mr_plan_problem problem = finalist_problem(plan, &candidate);
     struct mr_program_plan *followed = NULL;
     problem.useful_seconds = INFINITY;
     problem.recipe = &recipe;
@@ -117,11 +86,11 @@ static void varied_plans_are_valid_and_faster(void **state) {
   mr_crew_init(&crew, 2);
   for (uint64_t mebibytes = 96; mebibytes <= 224; mebibytes += 64) {
     struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-    struct mr_plan *plan = make_plan(graph, mebibytes * MR_MIB, 1e9);
+    struct mr_plan *plan = finalist_plan(graph, mebibytes * MR_MIB);
     const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
     double seconds[2];
     for (uint32_t beside = 0; beside < 2; beside++) {
-      struct mr_candidate candidate = search_once(plan, false);
+      struct mr_candidate candidate = search_once(plan, 1e9, false);
       double searched = candidate.layout->step_seconds;
       plan->problem.crew = beside ? &crew : NULL;
       assert_int_equal(mr_vary(&finalists, &candidate, 0), MR_OK);
@@ -129,7 +98,7 @@ static void varied_plans_are_valid_and_faster(void **state) {
       assert_int_equal(mr_vary(&finalists, &candidate, WORK), MR_OK);
       plan->problem.crew = NULL;
       seconds[beside] = candidate.layout->step_seconds;
-      verify(plan, &candidate);
+      finalist_verify(plan, &candidate);
       assert_true(candidate.layout->step_seconds == seconds[beside]);
       print_message("%3u MiB: %.6f s, varied %.6f s\n", (uint32_t)mebibytes, searched,
                     seconds[beside]);
@@ -146,13 +115,13 @@ static void varied_plans_are_valid_and_faster(void **state) {
 static void ops_run_again_where_it_helps(void **state) {
   (void)state;
   struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-  struct mr_plan *plan = make_plan(graph, 288 * MR_MIB, 0);
+  struct mr_plan *plan = finalist_plan(graph, 288 * MR_MIB);
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = UINT64_MAX};
-  struct mr_candidate candidate = search_once(plan, true);
+  struct mr_candidate candidate = search_once(plan, 0, true);
   double searched = candidate.layout->step_seconds;
   uint32_t op_count = candidate.program->op_count;
   assert_int_equal(mr_vary(&finalists, &candidate, WORK), MR_OK);
-  verify(plan, &candidate);
+  finalist_verify(plan, &candidate);
   print_message("%u ops, %.6f s; varied %u, %.6f s\n", op_count, searched,
                 candidate.program->op_count, candidate.layout->step_seconds);
   assert_true(candidate.program->op_count < op_count);
@@ -166,8 +135,8 @@ static void ops_run_again_where_it_helps(void **state) {
 static void varied_plans_can_be_mapped(void **state) {
   (void)state;
   struct mr_graph *graph = plan_layers_graph(6, LINKS_TAKE_LONGER);
-  struct mr_plan *plan = make_plan(graph, 160 * MR_MIB, 1e9);
-  struct mr_candidate candidate = search_once(plan, false);
+  struct mr_plan *plan = finalist_plan(graph, 160 * MR_MIB);
+  struct mr_candidate candidate = search_once(plan, 1e9, false);
   double searched = candidate.layout->step_seconds;
   const struct mr_finalists finalists = {.plan = plan, .max_page_count = 1};
   assert_int_equal(mr_vary(&finalists, &candidate, WORK), MR_OK);
