@@ -142,13 +142,13 @@ static mr_status allocate(struct mr_bound *bound) {
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
-/* Sums what the cuts see. */
+/* Sums what the cuts see, where there are any. */
 static mr_status fill(struct mr_bound *bound, const struct mr_spans *spans,
                       const double *held_bytes, bool fullest) {
   mr_status status = MR_OK;
   measure_lives(bound, spans, held_bytes);
   place_cuts(bound, held_bytes, fullest);
-  for (uint32_t i = 0; i < spans->count && status == MR_OK; i++) {
+  for (uint32_t i = 0; bound->cut_count > 0 && i < spans->count && status == MR_OK; i++) {
     const struct mr_span *span = &spans->items[i];
     if (span->maker == MR_NO_OP) {
       add_span(bound, span);
@@ -166,12 +166,11 @@ static mr_status fill(struct mr_bound *bound, const struct mr_spans *spans,
   return status == MR_OK ? mr_ransoms_index(&bound->ransoms, bound->cut_count) : status;
 }
 
-mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
-                        const struct mr_liveness *liveness, bool pooled) {
+static mr_status init(struct mr_bound *bound, const struct mr_plan_problem *problem,
+                      const struct mr_liveness *liveness, bool pooled, uint32_t cut_count) {
   const struct mr_graph *graph = problem->program;
   struct mr_spans spans = {0};
-  *bound = (struct mr_bound){.problem = problem};
-  bound->cut_count = graph->op_count < MR_BOUND_CUTS ? graph->op_count : MR_BOUND_CUTS;
+  *bound = (struct mr_bound){.problem = problem, .cut_count = cut_count};
   double *held_bytes = mr_allocate(graph->op_count, sizeof *held_bytes);
   mr_status status = held_bytes == NULL ? MR_NO_MEMORY : allocate(bound);
   if (status == MR_OK) {
@@ -190,6 +189,13 @@ mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *pr
   mr_spans_fini(&spans);
   free(held_bytes);
   return status;
+}
+
+mr_status mr_bound_init(struct mr_bound *bound, const struct mr_plan_problem *problem,
+                        const struct mr_liveness *liveness, bool pooled) {
+  uint32_t op_count = problem->program->op_count;
+  uint32_t cut_count = op_count < MR_BOUND_CUTS ? op_count : MR_BOUND_CUTS;
+  return init(bound, problem, liveness, pooled, cut_count);
 }
 
 void mr_bound_fini(struct mr_bound *bound) {
@@ -213,7 +219,7 @@ mr_status mr_program_plan_least_bytes(const struct mr_plan_problem *problem, dou
   struct mr_bound bound;
   mr_status status = mr_liveness_init(&liveness, problem->program);
   if (status == MR_OK) {
-    status = mr_bound_init(&bound, problem, &liveness, false);
+    status = init(&bound, problem, &liveness, false, 0);
   }
   if (status == MR_OK) {
     *bytes_out = mr_bound_least_bytes(&bound);

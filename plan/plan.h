@@ -217,7 +217,7 @@ struct mr_plan_problem {
   const struct mr_recipe *recipe; /* what a search is replaced by; no plan is made, for it is of no
                                      use, where the sweep takes 0.3 % longer than the recipe's.
                                      NULL: search; borrowed during the call */
-  bool terse;       /* a refusal for want of bytes in all tiers does not say what would do */
+  bool terse;       /* a refusal does not say what would do: it takes longer than a plan */
   mr_policy policy; /* MR_POLICY_LRU: no search; moves happen on demand */
   /* For each tensor: ops that can run on the host use it there, where it is paged, the host has
    * room and a rule of plan/host.c allows it; borrowed during the call. NULL: the planner chooses
@@ -442,6 +442,9 @@ MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *pr
 /* The same without prices: a little less, in a small part of the time. */
 MR_CHECK_RESULT mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem,
                                                       double *seconds_out);
+/* From the quick bound to the other, which takes the rest of the time. */
+MR_CHECK_RESULT mr_status mr_program_plan_raise_bound(const struct mr_plan_problem *problem,
+                                                      double *seconds);
 /* Bytes that every plan of the program has in some tier at once: those of the op at which most is
  * alive, without what may be made again instead where the bound is to hold for that too.
  * MR_NO_MEMORY. */

@@ -17,7 +17,8 @@
 struct mr_ransom {
   uint32_t cut;
   mr_op_id op;
-  uint32_t since; /* cuts from the last one before the op, or at it, to this one */
+  uint32_t since; /* cuts from the last one before the op, or at it, to this one: none round the end
+                     of the step */
   uint32_t till;  /* cuts from this one to the first behind the next uses */
   double seconds; /* of the op */
   double bytes;
@@ -27,7 +28,9 @@ struct mr_ransoms {
   struct mr_ransom *items; /* once indexed, by cut, then by till */
   uint32_t count;
   uint32_t capacity;
+  uint32_t cut_count;
   uint32_t *first; /* of each cut; cut_count + 1 */
+  double *bytes;   /* [cut * (cut_count + 1) + since]: of its items, to that `since` */
 };
 
 /* Adds an item. MR_NO_MEMORY. */

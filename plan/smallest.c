@@ -112,16 +112,19 @@ static mr_status find_short(struct mr_maker *maker, uint64_t *bytes_out) {
   return status;
 }
 
-/* The smallest device budget with which planning succeeds. With smaller pages less is lost to
- * rounding, but they are many. */
+/* The smallest device budget with which planning succeeds; of a terse problem none that is larger
+ * than its own. With smaller pages less is lost to rounding, but they are many. */
 mr_status mr_maker_find_smallest(struct mr_maker *maker) {
+  const struct mr_plan_problem *problem = maker->problem;
   struct mr_smallest *smallest = &maker->smallest;
+  uint64_t budget_bytes = problem->budget_bytes[MR_TIER_DEVICE];
+  uint64_t none = problem->terse && budget_bytes < UINT64_MAX ? budget_bytes + 1 : UINT64_MAX;
   mr_status status = MR_OK;
   if (smallest->known) {
     return MR_OK;
   }
   *smallest = (struct mr_smallest){.known = true,
-                                   .bytes = UINT64_MAX,
+                                   .bytes = none,
                                    .least_bytes = UINT64_MAX,
                                    .choice = maker->choice_count - 1};
   status = find_short(maker, &smallest->short_bytes);
@@ -135,6 +138,9 @@ mr_status mr_maker_find_smallest(struct mr_maker *maker) {
       status = lower_smallest(maker, i, from);
     }
   }
-  bool found = smallest->bytes != UINT64_MAX;
-  return status == MR_OK && found ? look_below(maker) : status;
+  if (smallest->bytes == none) {
+    smallest->bytes = UINT64_MAX;
+    return status;
+  }
+  return status == MR_OK ? look_below(maker) : status;
 }

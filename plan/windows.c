@@ -270,47 +270,85 @@ static mr_status bound_by_windows(const struct mr_plan_problem *problem, const s
   return status;
 }
 
-/* Of so many views: the highest by windows, and by prices beyond that, unless `quick`. The last
- * view is priced first: where it tells more, prices of the others are soon given up. */
-static mr_status bound_views(const struct mr_plan_problem *problem, const struct view *views,
-                             uint32_t count, bool quick, double *seconds_out) {
-  double enough = mr_bound_enough(problem);
-  double highest = 0;
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; i < count && status == MR_OK && highest < enough; i++) {
-    double seconds = 0;
-    status = bound_by_windows(problem, &views[i], &seconds);
-    highest = mr_max_double(highest, seconds);
+#define MOST_VIEWS 2u
+
+/* The views of a problem. */
+struct views {
+  struct view of[MOST_VIEWS];
+  uint32_t count;
+};
+
+static void views_fini(struct views *views) {
+  for (uint32_t i = 0; i < MOST_VIEWS; i++) {
+    mr_liveness_fini(&views->of[i].liveness);
   }
-  for (uint32_t i = count; i-- > 0 && status == MR_OK && !quick && highest < enough;) {
-    double seconds = 0;
-    status = mr_dual_seconds(problem, &views[i].liveness, views[i].budget_bytes, highest, &seconds);
-    highest = mr_max_double(highest, seconds);
+}
+
+static mr_status views_init(struct views *views, const struct mr_plan_problem *problem) {
+  bool pooled = false;
+  *views = (struct views){.count = 1};
+  memcpy(views->of[0].budget_bytes, problem->budget_bytes, sizeof views->of[0].budget_bytes);
+  mr_status status = mr_host_liveness_needed(problem, &views->of[0].liveness);
+  if (status == MR_OK) {
+    status = view_pooled(&views->of[1], problem, &pooled);
   }
-  *seconds_out = highest;
+  views->count += pooled;
+  if (status != MR_OK) {
+    views_fini(views);
+  }
   return status;
 }
 
-static mr_status bound_of(const struct mr_plan_problem *problem, bool quick, double *seconds_out) {
-  struct view views[2] = {0};
-  bool pooled = false;
-  memcpy(views[0].budget_bytes, problem->budget_bytes, sizeof views[0].budget_bytes);
-  mr_status status = mr_host_liveness_needed(problem, &views[0].liveness);
-  if (status == MR_OK) {
-    status = view_pooled(&views[1], problem, &pooled);
+/* The highest by windows. */
+static mr_status bound_by_views(const struct mr_plan_problem *problem, const struct views *views,
+                                double *seconds_out) {
+  double enough = mr_bound_enough(problem);
+  mr_status status = MR_OK;
+  *seconds_out = 0;
+  for (uint32_t i = 0; i < views->count && status == MR_OK && *seconds_out < enough; i++) {
+    double seconds = 0;
+    status = bound_by_windows(problem, &views->of[i], &seconds);
+    *seconds_out = mr_max_double(*seconds_out, seconds);
   }
-  if (status == MR_OK) {
-    status = bound_views(problem, views, pooled ? 2 : 1, quick, seconds_out);
+  return status;
+}
+
+/* The highest by prices, beyond what is known. The last view is priced first: where it tells more,
+ * prices of the others are soon given up. */
+static mr_status price_views(const struct mr_plan_problem *problem, const struct views *views,
+                             double *seconds) {
+  double enough = mr_bound_enough(problem);
+  mr_status status = MR_OK;
+  for (uint32_t i = views->count; i-- > 0 && status == MR_OK && *seconds < enough;) {
+    const struct view *view = &views->of[i];
+    double priced = 0;
+    status = mr_dual_seconds(problem, &view->liveness, view->budget_bytes, *seconds, &priced);
+    *seconds = mr_max_double(*seconds, priced);
   }
-  mr_liveness_fini(&views[0].liveness);
-  mr_liveness_fini(&views[1].liveness);
+  return status;
+}
+
+mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+  struct views views;
+  mr_status status = views_init(&views, problem);
+  if (status == MR_OK) {
+    status = bound_by_views(problem, &views, seconds_out);
+    views_fini(&views);
+  }
+  return status;
+}
+
+mr_status mr_program_plan_raise_bound(const struct mr_plan_problem *problem, double *seconds) {
+  struct views views;
+  mr_status status = views_init(&views, problem);
+  if (status == MR_OK) {
+    status = price_views(problem, &views, seconds);
+    views_fini(&views);
+  }
   return status;
 }
 
 mr_status mr_program_plan_bound(const struct mr_plan_problem *problem, double *seconds_out) {
-  return bound_of(problem, false, seconds_out);
-}
-
-mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem, double *seconds_out) {
-  return bound_of(problem, true, seconds_out);
+  mr_status status = mr_program_plan_quick_bound(problem, seconds_out);
+  return status == MR_OK ? mr_program_plan_raise_bound(problem, seconds_out) : status;
 }

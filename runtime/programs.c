@@ -78,76 +78,81 @@ uint32_t mr_planning_list_makers(const struct mr_graph *graph, const struct mr_t
   return count;
 }
 
-/* INFINITY: all tiers together have no room for what must live at once. */
-static mr_status quick_bound(const struct mr_plan_problem *problem, double *seconds_out) {
+/* A program and the bound of it. */
+struct bounded {
+  struct mr_plan_problem problem; /* of no program where there is none */
+  double *op_seconds;
+  double seconds;
+  bool has_room; /* all tiers together have room for what must live at once */
+};
+
+/* By windows. */
+static mr_status bounded_init(struct bounded *bounded, const struct mr_plan *plan,
+                              const struct mr_plan_problem *budgets,
+                              const struct mr_graph *program) {
+  struct mr_plan_problem *problem = &bounded->problem;
   double room_bytes = 0;
   double least_bytes = 0;
+  *bounded = (struct bounded){.problem = *budgets, .seconds = INFINITY};
+  problem->program = program;
+  if (program == NULL) {
+    return MR_OK;
+  }
+  mr_status status = mr_planning_estimate(plan, program, &bounded->op_seconds);
+  problem->op_seconds = bounded->op_seconds;
+  problem->bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
+  problem->useful_seconds = 0;
   for (mr_tier tier = 0; tier < MR_TIER_COUNT; tier++) {
     room_bytes += (double)problem->budget_bytes[tier];
   }
-  mr_status status = mr_program_plan_least_bytes(problem, &least_bytes);
-  if (status == MR_OK && least_bytes > room_bytes) {
-    *seconds_out = INFINITY;
-    return MR_OK;
-  }
-  return status == MR_OK ? mr_program_plan_quick_bound(problem, seconds_out) : status;
-}
-
-static mr_status bound_of(const struct mr_plan *plan, const struct mr_plan_problem *budgets,
-                          const struct mr_graph *program, double useful_seconds, bool quick,
-                          double *seconds_out) {
-  struct mr_plan_problem problem = *budgets;
-  double *op_seconds = NULL;
-  mr_status status = mr_planning_estimate(plan, program, &op_seconds);
-  problem.program = program;
-  problem.op_seconds = op_seconds;
-  problem.bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
-  problem.useful_seconds = useful_seconds;
   if (status == MR_OK) {
-    status =
-        quick ? quick_bound(&problem, seconds_out) : mr_program_plan_bound(&problem, seconds_out);
+    status = mr_program_plan_least_bytes(problem, &least_bytes);
   }
-  free(op_seconds);
-  return status;
+  bounded->has_room = least_bytes <= room_bytes;
+  return status == MR_OK ? mr_program_plan_quick_bound(problem, &bounded->seconds) : status;
 }
 
-/* Whether the second of two programs has the lower bound, as far as that is soon found. */
-static mr_status is_second_lower(const struct mr_plan *plan, const struct mr_plan_problem *problem,
-                                 const struct mr_graph *const programs[2], bool *lower_out) {
-  double seconds[2] = {0};
-  mr_status status = MR_OK;
-  for (uint32_t i = 0; i < 2 && status == MR_OK; i++) {
-    status = bound_of(plan, problem, programs[i], 0, true, &seconds[i]);
-  }
-  *lower_out = seconds[1] < seconds[0] * (1 - MR_ROUNDING);
-  return status;
+static double seconds_with_room(const struct bounded *bounded) {
+  return bounded->has_room ? bounded->seconds : INFINITY;
 }
 
-/* The lower one of the bounds of the graph and of the same with updates in the next step. The one
- * that seems to be comes first: it tells when to end the other. Updates that the host may run are
- * in neither bound, so that these hold too where such updates stay in their step and others do not.
- */
+/* By prices, as far as it is not to exceed another. */
+static mr_status raise_bound(struct bounded *bounded, double other_seconds) {
+  bool open = bounded->problem.program != NULL && bounded->seconds < other_seconds;
+  bounded->problem.useful_seconds = isinf(other_seconds) ? 0 : other_seconds;
+  return open ? mr_program_plan_raise_bound(&bounded->problem, &bounded->seconds) : MR_OK;
+}
+
+/* The one that seems to be lower comes first: it tells when to end the other. */
+static mr_status raise_both(struct bounded both[2]) {
+  double first_seconds = seconds_with_room(&both[0]);
+  bool swapped = seconds_with_room(&both[1]) < first_seconds * (1 - MR_ROUNDING);
+  struct bounded *lower = &both[swapped];
+  mr_status status = raise_bound(lower, INFINITY);
+  double seconds = lower->seconds * (1 - MR_ROUNDING);
+  return status == MR_OK ? raise_bound(&both[!swapped], seconds) : status;
+}
+
+/* The lower one of the bounds of the graph and of the same with updates in the next step. Updates
+ * that the host may run are in neither bound, so that these hold too where such updates stay in
+ * their step and others do not. */
 mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_plan_problem *problem,
                                  bool quick, double *seconds_out) {
   struct mr_graph *deferred = NULL;
-  double seconds[2] = {INFINITY, INFINITY};
-  bool swapped = false;
+  struct bounded both[2] = {0};
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
   bool beside_host = problem->host_apart && problem->budget_bytes[MR_TIER_HOST] > 0;
   bool stays = deferred == NULL || beside_host; /* the lower one mostly, of two that seem equal */
-  const struct mr_graph *programs[2] = {stays ? plan->graph : deferred,
-                                        stays ? deferred : plan->graph};
-  if (status == MR_OK && deferred != NULL && !quick) {
-    status = is_second_lower(plan, problem, programs, &swapped);
-  }
   for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
-    const struct mr_graph *program = programs[swapped ? 1 - i : i];
-    double useful_seconds = i == 0 ? 0 : seconds[0] * (1 - MR_ROUNDING);
-    if (program == NULL) continue;
-    status = bound_of(plan, problem, program, useful_seconds, quick, &seconds[i]);
+    status = bounded_init(&both[i], plan, problem, stays == (i == 0) ? plan->graph : deferred);
   }
-  if (status == MR_OK) {
-    *seconds_out = fmin(seconds[0], seconds[1]);
+  if (status == MR_OK && !quick) {
+    status = raise_both(both);
+  }
+  *seconds_out = quick ? fmin(seconds_with_room(&both[0]), seconds_with_room(&both[1]))
+                       : fmin(both[0].seconds, both[1].seconds);
+  for (uint32_t i = 0; i < 2; i++) {
+    free(both[i].op_seconds);
   }
   mr_graph_destroy(deferred);
   return status;
