@@ -24,6 +24,7 @@
 #include "runtime/variants.h"
 
 #define MOST_DECISIONS 10u
+#define AT_ONCE        2u
 
 enum change_kind {
   CHANGE_CLONES, /* ops that ran again do not */
@@ -179,7 +180,7 @@ static mr_status add(struct amender *a, const struct change *change) {
   bool clones = change->kind == CHANGE_CLONES || change->kind == CHANGE_AGAIN;
   bool changed = true;
   bool tried = true;
-  mr_status status = v->count < MR_VARIANTS ? was_tried(a, change, &tried) : MR_OK;
+  mr_status status = v->count < AT_ONCE ? was_tried(a, change, &tried) : MR_OK;
   if (status != MR_OK || tried) {
     return status;
   }

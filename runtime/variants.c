@@ -17,6 +17,7 @@ static void variant_fini(const struct mr_variants *v, struct mr_variant *variant
   mr_candidate_fini(&variant->candidate);
   free(variant->on_host);
   free(variant->bans);
+  free(variant->again);
   *variant = (struct mr_variant){0};
 }
 
@@ -148,12 +149,34 @@ void mr_variants_set_site(const struct mr_variants *variants, uint32_t group, bo
   }
 }
 
+/* Makes the program of a variant. The client's tensors have the same numbers in every program. */
+static mr_status make_program(const struct mr_variants *v, struct mr_variant *variant) {
+  uint64_t tensor_count = mr_variants_graph(v)->tensor_count;
+  mr_status status =
+      mr_variants_rewrite(v, variant->again, variant->again_count, &variant->candidate);
+  if (status != MR_OK) {
+    return status;
+  }
+  bool *on_host = mr_allocate(variant->candidate.program->tensor_count, sizeof *on_host);
+  if (on_host == NULL) {
+    return MR_NO_MEMORY;
+  }
+  memcpy(on_host, variant->on_host, tensor_count * sizeof *on_host);
+  free(variant->on_host);
+  variant->on_host = on_host;
+  return MR_OK;
+}
+
+/* No plan is made where there is no such program. */
 static mr_status plan_variant(void *context, uint32_t index) {
   struct mr_variants *v = context;
   struct mr_variant *variant = &v->at[index];
   struct mr_candidate *candidate = &variant->candidate;
   struct mr_plan_problem problem = v->finalists->plan->problem;
-  mr_status status = MR_OK;
+  mr_status status = variant->again != NULL ? make_program(v, variant) : MR_OK;
+  if (status != MR_OK) {
+    return status == MR_INVALID ? MR_OK : status;
+  }
   if (candidate->op_seconds == NULL) {
     status = mr_planning_estimate(v->finalists->plan, candidate->program, &candidate->op_seconds);
   }
@@ -207,7 +230,7 @@ mr_status mr_variants_try(struct mr_variants *variants, uint32_t *made_out, bool
     const struct mr_program_plan *layout = variants->at[i].candidate.layout;
     const struct mr_program_plan *best =
         winner == NULL ? variants->best->layout : winner->candidate.layout;
-    if (layout->useless) continue;
+    if (layout == NULL || layout->useless) continue;
     ++*made_out;
     if (mr_finalists_can_map(variants->finalists, layout) && mr_candidate_is_better(layout, best)) {
       winner = &variants->at[i];

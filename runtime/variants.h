@@ -10,8 +10,8 @@
 #include "plan/updates.h"
 #include "runtime/finalists.h"
 
-/* However many threads there are: what is compared does not depend on them. */
-#define MR_VARIANTS 2u
+/* At most, however many threads there are: what is compared does not depend on them. */
+#define MR_VARIANTS 4u
 
 /* The program, what of it is on the host, and what may not move where. */
 struct mr_variant {
@@ -21,6 +21,8 @@ struct mr_variant {
   uint32_t ban_count;
   bool follows; /* the recipe, in place of a search */
   struct mr_recipe recipe;
+  mr_op_id *again; /* the program is made when it is planned: these ops of the client's graph run */
+  uint32_t again_count; /* again in it; NULL: the program is at hand */
 };
 
 struct mr_variants {

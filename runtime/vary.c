@@ -18,7 +18,8 @@
 #define SEED          1u
 #define PLAN_WORK     4u /* of making a plan of what was swept */
 #define IDLE_PART     3u /* of the work: so much without a gain ends it */
-#define MOST_AT_ONCE  4u /* moves, or groups of updates, that one variant changes */
+#define AT_ONCE       MR_VARIANTS
+#define MOST_CHANGES  4u /* moves, or groups of updates, that one variant changes */
 #define SCARCITY_STEP 0.2
 #define MOST_DRAWS    32u /* until there is something to vary */
 
@@ -76,8 +77,8 @@ static bool can_vary(const struct varier *v, enum kind kind) {
   }
 }
 
-/* The program without one of the ops that run again. */
-static mr_status drop_clone(struct varier *v, struct mr_candidate *candidate) {
+/* One of the ops that run again does so no more. */
+static mr_status drop_clone(struct varier *v, struct mr_variant *variant) {
   const struct mr_graph *program = v->variants.best->program;
   mr_op_id *again = mr_allocate(program->op_count, sizeof *again);
   if (again == NULL) {
@@ -85,15 +86,16 @@ static mr_status drop_clone(struct varier *v, struct mr_candidate *candidate) {
   }
   uint32_t count = mr_planning_list_again(program, NULL, again);
   again[below(v, count)] = again[count - 1];
-  mr_status status = mr_variants_rewrite(&v->variants, again, count - 1, candidate);
-  free(again);
-  return status;
+  variant->candidate = (struct mr_candidate){0};
+  variant->again = again;
+  variant->again_count = count - 1;
+  return MR_OK;
 }
 
 /* Bans some of the moves of the best plan. */
 static void ban_moves(struct varier *v, struct mr_variant *variant) {
   uint32_t most = mr_variants_graph(&v->variants)->tensor_count;
-  uint32_t count = 1 + below(v, most < MOST_AT_ONCE ? most : MOST_AT_ONCE);
+  uint32_t count = 1 + below(v, most < MOST_CHANGES ? most : MOST_CHANGES);
   for (uint32_t i = 0; i < count; i++) {
     uint32_t moved = v->moved[below(v, v->moved_count)];
     const struct mr_gap *gap = &v->variants.best->layout->gaps[moved];
@@ -103,7 +105,7 @@ static void ban_moves(struct varier *v, struct mr_variant *variant) {
 
 /* Has some updates run where they do not. */
 static void move_sites(struct varier *v, struct mr_variant *variant) {
-  uint32_t count = 1 + below(v, MOST_AT_ONCE);
+  uint32_t count = 1 + below(v, MOST_CHANGES);
   for (uint32_t i = 0; i < count; i++) {
     uint32_t group = below(v, v->variants.group_count);
     bool there = mr_variants_runs_there(&v->variants, group);
@@ -121,48 +123,44 @@ static void vary_scarcity(struct varier *v, struct mr_recipe *recipe) {
   }
 }
 
-static void vary(struct varier *v, enum kind kind, struct mr_variant *variant) {
+static mr_status vary(struct varier *v, enum kind kind, struct mr_variant *variant) {
   struct mr_search_trial *trial = &variant->recipe.trial;
   switch (kind) {
   case KIND_CLONE:
-    return; /* its program is another */
+    return drop_clone(v, variant);
   case KIND_MOVES:
     ban_moves(v, variant);
-    return;
+    return MR_OK;
   case KIND_SITES:
     move_sites(v, variant);
-    return;
+    return MR_OK;
   case KIND_SPARE:
     trial->spare += below(v, 2) == 0 ? 1 : MR_MOST_SPARE;
     trial->spare %= MR_MOST_SPARE + 1;
-    return;
+    return MR_OK;
   case KIND_SCARCITY:
     vary_scarcity(v, &variant->recipe);
-    return;
+    return MR_OK;
   }
+  return MR_OK;
 }
 
 /* Draws one more variant. */
 static mr_status draw(struct varier *v, enum kind kind) {
   struct mr_candidate program = mr_variants_program(&v->variants);
   struct mr_variant *variant = NULL;
-  mr_status status = kind == KIND_CLONE ? drop_clone(v, &program) : MR_OK;
-  if (status != MR_OK) {
-    return status == MR_INVALID ? MR_OK : status; /* there is no such program */
-  }
-  status = mr_variants_add(&v->variants, &program, &variant);
+  mr_status status = mr_variants_add(&v->variants, &program, &variant);
   if (status != MR_OK) {
     return status;
   }
   variant->follows = true;
   variant->recipe = v->variants.best->layout->recipe;
-  vary(v, kind, variant);
-  return MR_OK;
+  return vary(v, kind, variant);
 }
 
 static mr_status draw_all(struct varier *v) {
   mr_status status = MR_OK;
-  for (uint32_t i = 0; i < MOST_DRAWS && v->variants.count < MR_VARIANTS && status == MR_OK; i++) {
+  for (uint32_t i = 0; i < MOST_DRAWS && v->variants.count < AT_ONCE && status == MR_OK; i++) {
     enum kind kind = kinds[below(v, MR_COUNT_OF(kinds))];
     status = can_vary(v, kind) ? draw(v, kind) : MR_OK;
   }
