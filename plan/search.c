@@ -24,19 +24,45 @@
 #define EARLY_GAIN    0.01
 #define ALIKE_GAIN    5e-4
 #define HELD_GAIN     3e-3
-#define MOST_ALIKE    12u /* classes that are tried; what lies behind gains next to nothing, */
-#define FEW_ALIKE     6u  /* and where the processor computes, what lies behind these */
-#define PRICE_ROUNDS  4u
 #define REFILL_ROUNDS 2u
 #define RECIPE_MARGIN 3e-3 /* relative: plans differ from their sweeps by as much */
 
+/* How much is tried. What is left out of usual programs gains less in the time that it takes than
+ * anything that is not; of long ones, what gains next to nothing. */
+struct effort {
+  uint32_t worse;        /* choices that leave less free, and are no better one after another */
+  uint32_t price_rounds; /* of choices by prices, */
+  uint32_t early_rounds; /* and where tensors leave early, */
+  double far;            /* unless one takes so much longer: prices seldom lead back from there */
+  uint32_t held;         /* parts of the gradients that stay */
+  uint32_t alike;        /* classes of gaps that leave together, */
+  uint32_t alike_here;   /* and where the processor computes */
+};
+
+static const struct effort short_effort = {2, 4, 4, INFINITY, 0, 12, 6}; /* for many machines */
+static const struct effort usual_efforts[] = {{2, 4, 2, 0.1, 2, 8, 6},
+                                              {2, 4, 4, INFINITY, 2, 8, 6}}; /* beside a host */
+static const struct effort long_efforts[] = {{1, 2, 0, 0.1, 0, 2, 4}, {2, 2, 0, 0.1, 0, 2, 4}};
+
 struct search {
   struct mr_draft *draft;
+  const struct effort *effort;
   struct mr_draft_saved best;
   struct mr_search_trial best_trial;
   double best_seconds;
   double compute_seconds;
 };
+
+static bool is_short(const struct mr_draft *draft) {
+  return draft->op_count <= MR_MACHINE_OPS;
+}
+
+static const struct effort *effort_of(const struct mr_draft *draft) {
+  bool hosted = mr_draft_is_beside_host(draft);
+  return is_short(draft)                  ? &short_effort
+         : draft->op_count <= MR_LONG_OPS ? &usual_efforts[hosted]
+                                          : &long_efforts[hosted];
+}
 
 static uint64_t part_of(uint64_t pages, uint32_t halvings) {
   return halvings == 0 ? 0 : mr_max_u64(pages >> halvings, 1);
@@ -112,8 +138,7 @@ static mr_status try_choice(struct search *search, const struct mr_search_trial 
  * long before it is wanted, while the host is still at work on what is wanted sooner: steps get 1 %
  * shorter on average, up to 10 %. Short programs, planned for many machines, gain nothing. */
 static uint32_t first_lookahead(const struct mr_draft *draft) {
-  bool is_short = draft->op_count <= MR_MACHINE_OPS;
-  return mr_draft_is_beside_host(draft) && !is_short ? PART_OF_STEP : 0;
+  return mr_draft_is_beside_host(draft) && !is_short(draft) ? PART_OF_STEP : 0;
 }
 
 /* Drafts that leave more and more of the limit free for moves in flight. */
@@ -122,8 +147,9 @@ static mr_status try_spares(struct search *search) {
                                       drive_is_shared(search->draft->problem) ? FIRST_YIELD : 0,
                                   .lookahead = first_lookahead(search->draft)};
   mr_status status = try_sweep(search, &trial);
+  uint32_t most = search->effort->worse;
   uint32_t worse = 0;
-  for (uint32_t spare = MR_MOST_SPARE; spare > 0 && status == MR_OK && worse < 2; spare--) {
+  for (uint32_t spare = MR_MOST_SPARE; spare > 0 && status == MR_OK && worse < most; spare--) {
     if (good_enough(search)) break;
     double before = search->best_seconds;
     trial.spare = spare;
@@ -143,6 +169,8 @@ static mr_status try_prices(struct search *search, bool early) {
   struct mr_search_trial trial = search->best_trial;
   trial.early = early;
   trial.yield = early ? 0 : trial.yield;
+  uint32_t rounds = early ? search->effort->early_rounds : search->effort->price_rounds;
+  double far_seconds = search->best_seconds * (1 + search->effort->far);
   mr_status status = MR_OK;
   if (good_enough(search)) {
     return MR_OK;
@@ -153,8 +181,9 @@ static mr_status try_prices(struct search *search, bool early) {
   } else {
     set_trial(draft, &trial); /* its sweep is known */
   }
-  for (uint32_t round = 0; round < PRICE_ROUNDS && status == MR_OK; round++) {
+  for (uint32_t round = 0; round < rounds && status == MR_OK; round++) {
     bool fits = false;
+    if (draft->times.seconds > far_seconds) break;
     mr_draft_price_parts(draft);
     mr_draft_reset(draft);
     status = mr_draft_choose(draft, draft->spare_pages, &fits);
@@ -229,13 +258,12 @@ static mr_status try_held(struct search *search) {
   static const uint32_t held[] = {6, 4, 2};
   const struct mr_search_trial best_trial = search->best_trial;
   mr_status status = MR_OK;
-  if (search->draft->op_count <= MR_MACHINE_OPS ||
-      search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
+  if (search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
       mr_host_may_run(search->draft->problem) ||
       search->best_seconds < LINK_BOUND * search->compute_seconds) {
     return MR_OK;
   }
-  for (uint32_t i = 0; i < MR_COUNT_OF(held) && status == MR_OK; i++) {
+  for (uint32_t i = 0; i < search->effort->held && status == MR_OK; i++) {
     struct mr_search_trial trial = best_trial;
     trial.held = held[i];
     mr_draft_restore(search->draft, &search->best);
@@ -253,7 +281,7 @@ static mr_status try_sweeps(struct search *search) {
   mr_status status = MR_OK;
   for (uint32_t i = 0; i < MR_LOOKAHEADS && status == MR_OK && !good_enough(search); i++) {
     struct mr_search_trial trial = search->best_trial;
-    if (i == first) continue;
+    if (i == first || i == trial.lookahead) continue;
     trial.lookahead = i;
     mr_draft_restore(search->draft, &search->best);
     status = try_sweep(search, &trial);
@@ -262,6 +290,7 @@ static mr_status try_sweeps(struct search *search) {
   for (uint32_t i = 0; i < MR_COUNT_OF(yields) && status == MR_OK && shared; i++) {
     struct mr_search_trial trial = search->best_trial;
     if (good_enough(search)) break;
+    if (yields[i] == trial.yield) continue;
     trial.yield = yields[i];
     mr_draft_restore(search->draft, &search->best);
     status = try_sweep(search, &trial);
@@ -295,7 +324,8 @@ static mr_status try_alike(struct search *search) {
   }
   mr_draft_restore(draft, &search->best);
   mr_status status = mr_alike_init(&alike, draft);
-  uint32_t most = draft->problem->host_apart ? MOST_ALIKE : FEW_ALIKE;
+  bool apart = draft->problem->host_apart;
+  uint32_t most = apart ? search->effort->alike : search->effort->alike_here;
   for (uint32_t i = 0; i < alike.class_count && i < most && status == MR_OK; i++) {
     mr_draft_restore(draft, &search->best);
     if (!mr_alike_evict(&alike, i, draft)) continue;
@@ -347,7 +377,7 @@ static mr_status try_usual(struct search *search) {
  * the processor get up to 1 % shorter. Beside a device that is apart it gains nothing, nor in short
  * programs, nor in long ones. */
 static bool sweeps_before_prices(const struct mr_draft *draft) {
-  bool usual = draft->op_count > MR_MACHINE_OPS && draft->op_count <= MR_LONG_OPS;
+  bool usual = !is_short(draft) && draft->op_count <= MR_LONG_OPS;
   return usual && !draft->problem->host_apart;
 }
 
@@ -418,8 +448,10 @@ static mr_status search_for_plan(struct search *search) {
 }
 
 static mr_status search_from(struct mr_draft *draft) {
-  struct search search = {
-      .draft = draft, .best_seconds = INFINITY, .compute_seconds = draft->clock[draft->op_count]};
+  struct search search = {.draft = draft,
+                          .effort = effort_of(draft),
+                          .best_seconds = INFINITY,
+                          .compute_seconds = draft->clock[draft->op_count]};
   mr_status status = mr_draft_saved_init(&search.best, draft);
   if (status == MR_OK) {
     status = draft->effort == MR_EFFORT_SEARCH ? search_for_plan(&search) : try_usual(&search);

@@ -123,10 +123,8 @@ mr_status mr_maker_find_smallest(struct mr_maker *maker) {
   if (smallest->known) {
     return MR_OK;
   }
-  *smallest = (struct mr_smallest){.known = true,
-                                   .bytes = none,
-                                   .least_bytes = UINT64_MAX,
-                                   .choice = maker->choice_count - 1};
+  *smallest = (struct mr_smallest){
+      .known = true, .bytes = none, .least_bytes = UINT64_MAX, .choice = maker->choice_count - 1};
   status = find_short(maker, &smallest->short_bytes);
   for (uint32_t i = maker->choice_count; i-- > 0 && status == MR_OK;) {
     struct mr_draft *draft = NULL;

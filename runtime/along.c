@@ -170,13 +170,18 @@ static mr_status scout_path(struct mr_search *search, double first_seconds, doub
 }
 
 /* Plans candidates along the path. The times at its ends: below 0 where they are not known. Bounds
- * tell too little of ops that may run on a host beside the device. */
+ * tell too little of ops that may run on a host beside the device. Candidates of long programs are
+ * planned in pairs: one alone would leave a thread idle for a tenth of a second, and more. Others
+ * find better ones by halving: in a pair they get 0.1 % longer, up to 11 %. */
 static mr_status try_between(struct mr_search *search, double first_seconds, double last_seconds) {
   uint32_t end = search->path.step_count;
   uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
   uint32_t most = (uint32_t)mr_min_u64(mr_max_u64(affordable, MIN_CANDIDATES), MAX_CANDIDATES);
-  struct mr_path_search along = {
-      .trial = try_positions, .context = search, .most_trials = most, .to = end};
+  struct mr_path_search along = {.trial = try_positions,
+                                 .context = search,
+                                 .most_trials = most,
+                                 .in_three = search->plan->graph->op_count > MR_LONG_OPS,
+                                 .to = end};
   mr_status status = MR_OK;
   if (!mr_finalists_host_runs(&search->finalists)) {
     status = scout_path(search, first_seconds, last_seconds, &along);

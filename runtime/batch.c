@@ -134,14 +134,32 @@ mr_status mr_batch_add(const struct mr_search *search, const struct mr_path *pat
   return status;
 }
 
-mr_status mr_batch_fill(const struct mr_search *search, struct mr_path *path,
-                        const uint32_t *positions, uint32_t count, struct mr_batch *batch) {
-  mr_status status = MR_OK;
-  *batch = (struct mr_batch){.search = search};
-  for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-    mr_path_select(path, positions[i]);
-    status = mr_batch_add(search, path, batch);
+/* Programs of positions that are made side by side. */
+struct making {
+  const struct mr_search *search;
+  const struct mr_path *path;
+  const uint32_t *positions;
+  struct mr_batch *batch;
+};
+
+static mr_status make_at(void *context, uint32_t index) {
+  const struct making *making = context;
+  struct mr_path path = *making->path;
+  path.selected = mr_allocate(path.menu->block_count, sizeof *path.selected);
+  if (path.selected == NULL) {
+    return MR_NO_MEMORY;
   }
+  mr_path_select(&path, making->positions[index]);
+  mr_status status = make_selected(making->search, &path, &making->batch->candidates[index]);
+  free(path.selected);
+  return status;
+}
+
+mr_status mr_batch_fill(const struct mr_search *search, const struct mr_path *path,
+                        const uint32_t *positions, uint32_t count, struct mr_batch *batch) {
+  struct making making = {search, path, positions, batch};
+  *batch = (struct mr_batch){.search = search, .count = count};
+  mr_status status = mr_crew_run(search->plan->problem.crew, count, make_at, &making);
   if (status != MR_OK) {
     mr_batch_fini(batch);
   }

@@ -138,30 +138,37 @@ static mr_status try_positions(struct finder *finder, const uint32_t *positions,
   return status;
 }
 
-/* The middle between the best position and its neighbour before or after it; the best itself where
- * there is none. */
-static uint32_t middle_beside(const struct finder *finder, bool after) {
+/* Positions between the best one and its neighbours: the middle on either side, or where there is
+ * nothing on one of them, what parts the other in three, if wanted. */
+static uint32_t list_beside(const struct finder *finder, uint32_t positions[MR_PATH_TRIALS]) {
   uint32_t best = finder->search->best.position;
   uint32_t at = 0;
+  uint32_t count = 0;
   while (finder->positions[at] != best) {
     at++;
   }
-  if (after ? at + 1 == finder->count : at == 0) {
-    return best;
+  uint32_t before = at > 0 ? finder->positions[at - 1] : best;
+  uint32_t after = at + 1 < finder->count ? finder->positions[at + 1] : best;
+  bool both = best - before > 1 && after - best > 1;
+  uint32_t parts = finder->search->in_three && !both ? 3 : 2;
+  for (uint32_t side = 0; side < 2; side++) {
+    uint32_t from = side == 0 ? before : best;
+    uint64_t distance = side == 0 ? best - before : after - best;
+    for (uint32_t i = 1; i < parts && distance > 1; i++) {
+      positions[count++] = from + (uint32_t)(distance * i / parts);
+    }
   }
-  uint32_t beside = finder->positions[after ? at + 1 : at - 1];
-  return beside < best ? beside + (best - beside) / 2 : best + (beside - best) / 2;
+  return count;
 }
 
-/* Halves the distances to the best position's neighbours until they are at its side. */
+/* Goes nearer to the best position from its neighbours until they are at its side. */
 static mr_status refine(struct finder *finder) {
   mr_status status = MR_OK;
   uint32_t before = 0;
   while (status == MR_OK && before != finder->count) {
+    uint32_t positions[MR_PATH_TRIALS];
     before = finder->count;
-    uint32_t positions[MR_PATH_TRIALS] = {middle_beside(finder, false),
-                                          middle_beside(finder, true)};
-    status = try_positions(finder, positions, MR_PATH_TRIALS);
+    status = try_positions(finder, positions, list_beside(finder, positions));
   }
   return status;
 }
@@ -191,7 +198,9 @@ mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
   uint32_t half =
       search->most_trials / 2 > MR_PATH_TRIALS ? search->most_trials / 2 : MR_PATH_TRIALS;
   uint32_t far = half < FAR_POINTS ? half : FAR_POINTS;
-  uint32_t positions[FAR_POINTS + 1];
+  uint32_t fresh = far + 1 - was_tried(&finder, search->from) - was_tried(&finder, search->to);
+  far += search->in_three && fresh % 2 == 1;
+  uint32_t positions[FAR_POINTS + 2];
   for (uint32_t i = 0; i <= far; i++) {
     positions[i] = search->from + (uint32_t)((uint64_t)steps * i / far);
   }

@@ -58,7 +58,8 @@ struct mr_path_search {
   mr_path_trial *trial;
   void *context;
   uint32_t most_trials;
-  uint32_t from, to;                         /* the positions to search, both among them */
+  bool in_three;     /* positions are tried in pairs, where halving would try them one by one */
+  uint32_t from, to; /* the positions to search, both among them */
   struct mr_path_point known[MR_PATH_KNOWN]; /* that are not tried */
   uint32_t known_count;
   struct mr_path_point best;

@@ -42,7 +42,7 @@ MR_CHECK_RESULT mr_status mr_batch_add(const struct mr_search *search, const str
                                        struct mr_batch *batch);
 /* Makes a batch of the programs at some positions of the path; none of them where one cannot be
  * made. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_batch_fill(const struct mr_search *search, struct mr_path *path,
+MR_CHECK_RESULT mr_status mr_batch_fill(const struct mr_search *search, const struct mr_path *path,
                                         const uint32_t *positions, uint32_t count,
                                         struct mr_batch *batch);
 /* Ends what was not planned. */
