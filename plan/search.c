@@ -263,7 +263,8 @@ static mr_status try_held(struct search *search) {
       search->best_seconds < LINK_BOUND * search->compute_seconds) {
     return MR_OK;
   }
-  for (uint32_t i = 0; i < search->effort->held && status == MR_OK; i++) {
+  for (uint32_t i = 0; i < MR_COUNT_OF(held) && status == MR_OK; i++) {
+    if (i == search->effort->held) break;
     struct mr_search_trial trial = best_trial;
     trial.held = held[i];
     mr_draft_restore(search->draft, &search->best);
