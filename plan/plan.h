@@ -442,7 +442,8 @@ MR_CHECK_RESULT mr_status mr_program_plan_bound(const struct mr_plan_problem *pr
 /* The same without prices: a little less, in a small part of the time. */
 MR_CHECK_RESULT mr_status mr_program_plan_quick_bound(const struct mr_plan_problem *problem,
                                                       double *seconds_out);
-/* From the quick bound to the other, which takes the rest of the time. */
+/* Raises the quick bound to the other by prices, which takes the rest of the time; useful_seconds
+ * as there. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_program_plan_raise_bound(const struct mr_plan_problem *problem,
                                                       double *seconds);
 /* Bytes that every plan of the program has in some tier at once: those of the op at which most is

@@ -97,6 +97,7 @@ mr_status mr_ransoms_index(struct mr_ransoms *ransoms, uint32_t cut_count) {
   }
   for (uint32_t i = 0; i < ransoms->count; i++) {
     const struct mr_ransom *item = &ransoms->items[i];
+    MR_ASSERT(item->cut < cut_count && item->since <= cut_count);
     ransoms->first[item->cut + 1]++;
     ransoms->bytes[(size_t)item->cut * (cut_count + 1) + item->since] += item->bytes;
   }

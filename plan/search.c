@@ -28,7 +28,8 @@
 #define RECIPE_MARGIN 3e-3 /* relative: plans differ from their sweeps by as much */
 
 /* How much is tried. What is left out of usual programs gains less in the time that it takes than
- * anything that is not; of long ones, what gains next to nothing. */
+ * anything that is not; of long ones, what gains next to nothing. Short ones are planned for many
+ * machines. */
 struct effort {
   uint32_t worse;        /* choices that leave less free, and are no better one after another */
   uint32_t price_rounds; /* of choices by prices, */
@@ -39,10 +40,15 @@ struct effort {
   uint32_t alike_here;   /* and where the processor computes */
 };
 
-static const struct effort short_effort = {2, 4, 4, INFINITY, 0, 12, 6}; /* for many machines */
-static const struct effort usual_efforts[] = {{2, 4, 2, 0.1, 2, 8, 6},
-                                              {2, 4, 4, INFINITY, 2, 8, 6}}; /* beside a host */
-static const struct effort long_efforts[] = {{1, 2, 0, 0.1, 0, 2, 4}, {2, 2, 0, 0.1, 0, 2, 4}};
+enum length { SHORT_PROGRAM, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
+
+/* Alone, and with ops on a host beside the device. */
+static const struct effort efforts[LENGTHS][2] = {
+    /* worse, price_rounds, early_rounds, far, held, alike, alike_here */
+    [SHORT_PROGRAM] = {{2, 4, 4, INFINITY, 0, 12, 6}, {2, 4, 4, INFINITY, 0, 12, 6}},
+    [USUAL_PROGRAM] = {{2, 4, 2, 0.1, 2, 8, 6}, {2, 4, 4, INFINITY, 2, 8, 6}},
+    [LONG_PROGRAM] = {{1, 2, 0, 0.1, 0, 2, 4}, {2, 2, 0, 0.1, 0, 2, 4}},
+};
 
 struct search {
   struct mr_draft *draft;
@@ -53,15 +59,10 @@ struct search {
   double compute_seconds;
 };
 
-static bool is_short(const struct mr_draft *draft) {
-  return draft->op_count <= MR_MACHINE_OPS;
-}
-
-static const struct effort *effort_of(const struct mr_draft *draft) {
-  bool hosted = mr_draft_is_beside_host(draft);
-  return is_short(draft)                  ? &short_effort
-         : draft->op_count <= MR_LONG_OPS ? &usual_efforts[hosted]
-                                          : &long_efforts[hosted];
+static enum length length_of(const struct mr_draft *draft) {
+  return draft->op_count <= MR_MACHINE_OPS ? SHORT_PROGRAM
+         : draft->op_count <= MR_LONG_OPS  ? USUAL_PROGRAM
+                                           : LONG_PROGRAM;
 }
 
 static uint64_t part_of(uint64_t pages, uint32_t halvings) {
@@ -138,7 +139,8 @@ static mr_status try_choice(struct search *search, const struct mr_search_trial 
  * long before it is wanted, while the host is still at work on what is wanted sooner: steps get 1 %
  * shorter on average, up to 10 %. Short programs, planned for many machines, gain nothing. */
 static uint32_t first_lookahead(const struct mr_draft *draft) {
-  return mr_draft_is_beside_host(draft) && !is_short(draft) ? PART_OF_STEP : 0;
+  bool asks = mr_draft_is_beside_host(draft) && length_of(draft) != SHORT_PROGRAM;
+  return asks ? PART_OF_STEP : 0;
 }
 
 /* Drafts that leave more and more of the limit free for moves in flight. */
@@ -255,7 +257,7 @@ static mr_status try_guide(struct search *search) {
  * for many machines, two more would be slower beside a faster link.
  */
 static mr_status try_held(struct search *search) {
-  static const uint32_t held[] = {6, 4, 2};
+  static const uint32_t held[] = {6, 4};
   const struct mr_search_trial best_trial = search->best_trial;
   mr_status status = MR_OK;
   if (search->draft->problem->budget_bytes[MR_TIER_NVME] == 0 ||
@@ -378,8 +380,7 @@ static mr_status try_usual(struct search *search) {
  * the processor get up to 1 % shorter. Beside a device that is apart it gains nothing, nor in short
  * programs, nor in long ones. */
 static bool sweeps_before_prices(const struct mr_draft *draft) {
-  bool usual = !is_short(draft) && draft->op_count <= MR_LONG_OPS;
-  return usual && !draft->problem->host_apart;
+  return length_of(draft) == USUAL_PROGRAM && !draft->problem->host_apart;
 }
 
 static mr_status try_all(struct search *search) {
@@ -450,7 +451,7 @@ static mr_status search_for_plan(struct search *search) {
 
 static mr_status search_from(struct mr_draft *draft) {
   struct search search = {.draft = draft,
-                          .effort = effort_of(draft),
+                          .effort = &efforts[length_of(draft)][mr_draft_is_beside_host(draft)],
                           .best_seconds = INFINITY,
                           .compute_seconds = draft->clock[draft->op_count]};
   mr_status status = mr_draft_saved_init(&search.best, draft);

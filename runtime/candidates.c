@@ -198,6 +198,7 @@ mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
   uint32_t half =
       search->most_trials / 2 > MR_PATH_TRIALS ? search->most_trials / 2 : MR_PATH_TRIALS;
   uint32_t far = half < FAR_POINTS ? half : FAR_POINTS;
+  /* What is known at the ends is not tried: one more, where another would be alone. */
   uint32_t fresh = far + 1 - was_tried(&finder, search->from) - was_tried(&finder, search->to);
   far += search->in_three && fresh % 2 == 1;
   uint32_t positions[FAR_POINTS + 2];

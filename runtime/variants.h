@@ -21,8 +21,10 @@ struct mr_variant {
   uint32_t ban_count;
   bool follows; /* the recipe, in place of a search */
   struct mr_recipe recipe;
-  mr_op_id *again; /* the program is made when it is planned: these ops of the client's graph run */
-  uint32_t again_count; /* again in it; NULL: the program is at hand */
+  /* Ops of the client's graph that run again in a program which is made when it is planned; NULL:
+   * the program is at hand. */
+  mr_op_id *again;
+  uint32_t again_count;
 };
 
 struct mr_variants {
