@@ -20,10 +20,11 @@ struct mr_books {
   uint32_t op_count;
 };
 
-/* The op that an unrolled one is. Few are beyond the first turn, and a division would take longer
+/* The op that an unrolled one is. Few are beyond the second turn, and a division would take longer
  * than what it is for. */
 static inline uint32_t mr_op_in_turn(uint32_t op, uint32_t op_count) {
-  return op < op_count ? op : op % op_count;
+  uint32_t left = op < op_count ? op : op - op_count;
+  return left < op_count ? left : left % op_count;
 }
 
 /* Nothing in use. MR_NO_MEMORY. */

@@ -169,8 +169,9 @@ static struct offer value_gap(struct chooser *chooser, uint32_t index, double *k
   return price_gap(chooser, index, kept_price);
 }
 
+/* Without branches, as in plan/books.c. */
 static bool before(const struct offer *a, const struct offer *b) {
-  return a->worth > b->worth || (a->worth == b->worth && a->gap < b->gap);
+  return (a->worth > b->worth) | ((a->worth == b->worth) & (a->gap < b->gap));
 }
 
 static void sift_down(struct chooser *chooser, uint32_t at) {
@@ -179,7 +180,9 @@ static void sift_down(struct chooser *chooser, uint32_t at) {
   for (;;) {
     uint32_t child = 2 * at + 1;
     if (child >= chooser->heap_count) break;
-    child += child + 1 < chooser->heap_count && before(&heap[child + 1], &heap[child]);
+    if (child + 1 < chooser->heap_count) {
+      child += before(&heap[child + 1], &heap[child]);
+    }
     if (!before(&heap[child], &moved)) break;
     heap[at] = heap[child];
     at = child;

@@ -15,7 +15,7 @@ void mr_evict_lane_fini(struct mr_evict_lane *lane) {
 }
 
 static struct mr_eviction *at(const struct mr_evict_lane *lane, uint32_t place) {
-  return &lane->ring[(lane->first + place) % lane->capacity];
+  return &lane->ring[mr_op_in_turn(lane->first + place, lane->capacity)];
 }
 
 void mr_evict_lane_add(struct mr_evict_lane *lane, uint32_t gap, uint64_t due_at) {
@@ -45,6 +45,6 @@ void mr_evict_lane_sort(struct mr_evict_lane *lane) {
 
 void mr_evict_lane_drop(struct mr_evict_lane *lane) {
   MR_ASSERT(lane->count > 0);
-  lane->first = (lane->first + 1) % lane->capacity;
+  lane->first = mr_op_in_turn(lane->first + 1, lane->capacity);
   lane->count--;
 }

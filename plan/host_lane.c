@@ -59,14 +59,14 @@ void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due) {
   }
 }
 
-bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op) {
-  uint64_t laps = op / lane->op_count;
+bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint32_t op) {
+  uint32_t laps = op / lane->op_count;
   return lane->ended >= laps * lane->count + lane->before[op % lane->op_count + 1];
 }
 
-uint64_t mr_host_lane_made(const struct mr_host_lane *lane) {
-  uint64_t laps = lane->count > 0 ? lane->ended / lane->count : 0;
-  uint64_t rest = lane->count > 0 ? lane->ended % lane->count : 0;
+uint32_t mr_host_lane_made(const struct mr_host_lane *lane) {
+  uint32_t laps = lane->count > 0 ? lane->ended / lane->count : 0;
+  uint32_t rest = lane->count > 0 ? lane->ended % lane->count : 0;
   return laps * lane->makes[lane->count] + lane->makes[rest];
 }
 

@@ -16,8 +16,8 @@ struct mr_host_lane {
   uint32_t count;
   uint32_t *before; /* for each op of the program, and the end: how many of them come before it */
   uint32_t *makes;  /* for each number of them: how many fetches bring what so many have made */
-  uint64_t handed_over;
-  uint64_t ended;
+  uint32_t handed_over;
+  uint32_t ended;
   double remaining_seconds;
   bool busy;
 };
@@ -37,10 +37,10 @@ void mr_host_lane_start(struct mr_host_lane *lane, const uint32_t *due);
 mr_op_id mr_host_lane_maker(const struct mr_draft *draft, const struct mr_draft_gap *gap);
 
 /* Whether the ops of the queue up to an op, unrolled, have all run. */
-bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint64_t op);
+bool mr_host_lane_has_run(const struct mr_host_lane *lane, uint32_t op);
 
 /* Fetches that could have begun by now, of those that bring what ops of the queue have made. */
-uint64_t mr_host_lane_made(const struct mr_host_lane *lane);
+uint32_t mr_host_lane_made(const struct mr_host_lane *lane);
 
 /* Lets time pass, no longer than the op that runs takes: seconds of its time alone. */
 void mr_host_lane_pass(struct mr_host_lane *lane, double seconds);

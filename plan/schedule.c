@@ -24,9 +24,10 @@ struct fetch_lane {
   mr_link link;
   struct mr_gap_index index; /* by the op that reads them */
   uint32_t count;
-  uint64_t head; /* unrolled: lap * count + index */
+  uint32_t head; /* the first that has not started, and its lap */
+  uint32_t head_lap;
   uint32_t *started_laps;
-  uint64_t active; /* unrolled index */
+  uint32_t active;
   double remaining_seconds;
   bool busy;
 };
@@ -38,7 +39,7 @@ struct sweep {
   struct fetch_lane fetch[2];
   struct mr_evict_lane evict[2];
   struct mr_host_lane host;
-  uint64_t made_fetches;       /* begun, of what the host makes */
+  uint32_t made_fetches;       /* begun, of what the host makes */
   struct mr_gap_index opens;   /* by the op that opens them */
   struct mr_gap_index changes; /* those that leave early, by the op that changes them last */
   uint64_t *opened_at;         /* for each gap: the unrolled op that opened it last */
@@ -53,7 +54,9 @@ struct sweep {
   uint32_t *reborn;  /* for each op: those of tensors whose life begins there in the next step */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
-  uint64_t op;       /* unrolled: running or next */
+  uint64_t op;       /* unrolled: running or next; */
+  uint32_t k;        /* in its step, */
+  uint32_t lap;      /* which is this one */
   uint64_t last_lap; /* its first op, unrolled */
   bool running;
   bool crowded; /* the next op waits for pages of evictions */
@@ -61,11 +64,6 @@ struct sweep {
   double now_seconds;
   double lap_start_seconds[2]; /* of the last two that began */
 };
-
-static double clock_at(const struct sweep *sweep, uint64_t op) {
-  const double *clock = sweep->draft->clock;
-  return (double)(op / sweep->n) * clock[sweep->n] + clock[op % sweep->n];
-}
 
 static bool moves(const struct mr_draft_gap *gap) {
   return gap->decision != MR_DECISION_KEEP && !gap->resting && !gap->dead;
@@ -86,7 +84,7 @@ static mr_op_id changed_by(const struct mr_draft *draft, uint32_t gap) {
 static mr_op_id fetched_for(const struct mr_draft *draft, uint32_t index, uint8_t decision) {
   const struct mr_draft_gap *gap = &draft->gaps[index];
   bool fetched = comes_back(gap) && gap->decision == decision;
-  return fetched ? gap->before_op % draft->op_count : MR_NO_OP;
+  return fetched ? mr_op_in_turn(gap->before_op, draft->op_count) : MR_NO_OP;
 }
 
 static mr_op_id fetched_from_host_for(const struct mr_draft *draft, uint32_t gap) {
@@ -210,7 +208,7 @@ static bool is_crowded(const struct sweep *sweep, uint32_t op) {
 
 static bool try_op(struct sweep *sweep) {
   struct mr_draft *draft = sweep->draft;
-  uint32_t k = (uint32_t)(sweep->op % sweep->n);
+  uint32_t k = sweep->k;
   if (k == 0 && draft->line_only) {
     end_tails_of_step(sweep);
   }
@@ -241,7 +239,7 @@ static void add_evict(struct sweep *sweep, uint32_t gap, uint64_t due_at) {
 /* Opens the gaps behind the op that has just run. */
 static void finish_op(struct sweep *sweep) {
   struct mr_draft *draft = sweep->draft;
-  uint32_t k = (uint32_t)(sweep->op % sweep->n);
+  uint32_t k = sweep->k;
   for (uint32_t i = sweep->opens.first[k]; i < sweep->opens.first[k + 1]; i++) {
     uint32_t gap = sweep->opens.gaps[i];
     struct mr_draft_gap *g = &draft->gaps[gap];
@@ -256,8 +254,8 @@ static void finish_op(struct sweep *sweep) {
       bool due = g->fixed && sweep->host.count > 0;
       g->evict_op = g->after_op;
       add_evict(sweep, gap, due ? sweep->op + g->latest_release_op - k : MR_EVICT_NOT_DUE);
-      sweep->due[g->latest_release_op % sweep->n] += g->fixed;
-      sweep->reborn[g->next_life_op % sweep->n] += g->final;
+      sweep->due[mr_op_in_turn(g->latest_release_op, sweep->n)] += g->fixed;
+      sweep->reborn[mr_op_in_turn(g->next_life_op, sweep->n)] += g->final;
     }
     if (sweep->leaving[gap]) {
       sweep->evict[g->decision == MR_DECISION_NVME].tail_pages += draft->pages[g->tensor];
@@ -269,24 +267,26 @@ static void finish_op(struct sweep *sweep) {
   }
   sweep->host.handed_over += mr_draft_hands_over(draft, k);
   sweep->op++;
+  sweep->k = k + 1 < sweep->n ? k + 1 : 0;
+  sweep->lap += sweep->k == 0;
   sweep->running = false;
 }
 
 /* The time since the lap began, or will, that an op, unrolled, is in. */
 static double seconds_in_lap_of(const struct sweep *sweep, uint64_t op) {
   double lap_seconds = sweep->lap_start_seconds[1] - sweep->lap_start_seconds[0];
-  double begun = (double)mr_div_up(sweep->op + (sweep->running ? 1 : 0), sweep->n);
-  double laps = begun - 1 - (double)(op / sweep->n);
+  bool has_begun = sweep->running || sweep->k > 0;
+  double laps = (double)sweep->lap + has_begun - 1 - (double)(op / sweep->n);
   return sweep->now_seconds - sweep->lap_start_seconds[1] + laps * lap_seconds;
 }
 
-/* Of a fetch that brings what an op on the host makes in this sweep: that op, unrolled; UINT64_MAX:
+/* Of a fetch that brings what an op on the host makes in this sweep: that op, unrolled; MR_NO_OP:
  * none does. */
-static uint64_t maker_of(const struct sweep *sweep, const struct mr_draft_gap *gap,
+static mr_op_id maker_of(const struct sweep *sweep, const struct mr_draft_gap *gap,
                          uint64_t needed_at) {
   uint32_t ago = gap->before_op - (gap->earliest_fetch_op - 1);
   bool on_host = sweep->host.count > 0 && mr_host_lane_maker(sweep->draft, gap) != MR_NO_OP;
-  return on_host && needed_at >= ago ? needed_at - ago : UINT64_MAX;
+  return on_host && needed_at >= ago ? (uint32_t)(needed_at - ago) : MR_NO_OP;
 }
 
 /* Whether pages could be claimed for a fetch from `from` on; *fetch_out: its op, unrolled. */
@@ -331,7 +331,8 @@ enum wish { WISH_NONE, WISH_WAITS, WISH_GRANTED };
 
 /* A fetch that could start now. */
 struct grant {
-  uint64_t item; /* unrolled */
+  uint32_t item;
+  uint32_t lap;
   uint32_t fetch_op;
 };
 
@@ -340,28 +341,29 @@ struct grant {
 static enum wish find_fetch(const struct sweep *sweep, const struct fetch_lane *lane,
                             struct grant *grant_out) {
   const double *clock = sweep->draft->clock;
-  double horizon = clock_at(sweep, sweep->op) + sweep->lookahead_seconds;
-  uint32_t next = (uint32_t)(lane->head % lane->count);
-  uint32_t lap = (uint32_t)(lane->head / lane->count);
+  double horizon = sweep->lap * clock[sweep->n] + clock[sweep->k] + sweep->lookahead_seconds;
+  uint32_t next = lane->head;
+  uint32_t lap = lane->head_lap;
   uint32_t seen = 0;
   /* The host makes last what is wanted first: what it has made may lie behind what it has not. */
   bool more_made =
       lane == &sweep->fetch[0] && mr_host_lane_made(&sweep->host) > sweep->made_fetches;
-  for (uint64_t u = lane->head; u < lane->head + lane->count && seen < FETCH_WINDOW; u++) {
+  for (uint32_t i = 0; i < lane->count && seen < FETCH_WINDOW; i++) {
     uint32_t item = next;
     uint32_t turn = lap;
     next = item + 1 < lane->count ? item + 1 : 0;
     lap += next == 0;
     if (lane->started_laps[item] > turn) continue;
     uint32_t gap = lane->index.gaps[item];
-    uint32_t k = sweep->draft->gaps[gap].before_op % sweep->n;
+    uint32_t k = mr_op_in_turn(sweep->draft->gaps[gap].before_op, sweep->n);
     uint64_t needed_at = (uint64_t)turn * sweep->n + k;
     if (needed_at > sweep->op + 1 && turn * clock[sweep->n] + clock[k] > horizon) break;
-    uint64_t maker = maker_of(sweep, &sweep->draft->gaps[gap], needed_at);
-    bool made = maker == UINT64_MAX || mr_host_lane_has_run(&sweep->host, maker);
+    mr_op_id maker = maker_of(sweep, &sweep->draft->gaps[gap], needed_at);
+    bool made = maker == MR_NO_OP || mr_host_lane_has_run(&sweep->host, maker);
     seen += made || !more_made;
     if (!made) continue;
-    grant_out->item = u;
+    grant_out->item = item;
+    grant_out->lap = turn;
     if (may_fetch(sweep, gap, needed_at, &grant_out->fetch_op)) {
       return WISH_GRANTED;
     }
@@ -374,21 +376,21 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
   if (lane->busy || lane->count == 0) {
     return;
   }
-  while (lane->started_laps[lane->head % lane->count] > lane->head / lane->count) {
-    lane->head++;
+  while (lane->started_laps[lane->head] > lane->head_lap) {
+    lane->head = lane->head + 1 < lane->count ? lane->head + 1 : 0;
+    lane->head_lap += lane->head == 0;
   }
   if (find_fetch(sweep, lane, &grant) != WISH_GRANTED) {
     return;
   }
-  uint32_t item = (uint32_t)(grant.item % lane->count);
-  uint32_t gap = lane->index.gaps[item];
+  uint32_t gap = lane->index.gaps[grant.item];
   struct mr_draft_gap *g = &sweep->draft->gaps[gap];
-  uint64_t needed_at = grant.item / lane->count * sweep->n + g->before_op % sweep->n;
+  uint64_t needed_at = (uint64_t)grant.lap * sweep->n + mr_op_in_turn(g->before_op, sweep->n);
   g->fetch_seconds = seconds_in_lap_of(sweep, needed_at - (g->before_op - grant.fetch_op));
-  sweep->made_fetches += maker_of(sweep, g, needed_at) != UINT64_MAX;
+  sweep->made_fetches += maker_of(sweep, g, needed_at) != MR_NO_OP;
   mr_draft_set_fetch(sweep->draft, gap, grant.fetch_op);
   sweep->open[gap] = false;
-  lane->started_laps[item] = (uint32_t)(grant.item / lane->count) + 1;
+  lane->started_laps[grant.item] = grant.lap + 1;
   lane->active = grant.item;
   lane->busy = true;
   lane->remaining_seconds =
@@ -405,7 +407,7 @@ static bool yields(const struct sweep *sweep, const struct mr_evict_lane *lane) 
   if (draft->yield_pages == 0 || lane->link != MR_LINK_NVME_WRITE || !reads->busy) {
     return false;
   }
-  uint32_t k = (uint32_t)(sweep->op % sweep->n);
+  uint32_t k = sweep->k;
   uint64_t tail = sweep->running ? 0 : tail_pages(sweep); /* a running op's books have it */
   return mr_draft_has_room(draft, k, k + 1, tail + draft->yield_pages) &&
          find_fetch(sweep, reads, &grant) != WISH_WAITS;
@@ -483,7 +485,7 @@ static void note_work(const struct sweep *sweep, double seconds) {
   if (sweep->op < sweep->last_lap) {
     return;
   }
-  uint32_t part = mr_draft_part(draft, (uint32_t)(sweep->op % sweep->n));
+  uint32_t part = mr_draft_part(draft, sweep->k);
   draft->times.part[part] += seconds;
   for (uint32_t i = 0; i < 2; i++) {
     draft->times.busy[sweep->fetch[i].link][part] += sweep->fetch[i].busy ? seconds : 0;
@@ -511,8 +513,8 @@ static void advance(struct sweep *sweep) {
     struct mr_evict_lane *evict = &sweep->evict[i];
     if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= 1e-12) {
       fetch->busy = false;
-      uint32_t gap = fetch->index.gaps[fetch->active % fetch->count];
-      sweep->arrived[sweep->draft->gaps[gap].before_op % sweep->n]++;
+      uint32_t gap = fetch->index.gaps[fetch->active];
+      sweep->arrived[mr_op_in_turn(sweep->draft->gaps[gap].before_op, sweep->n)]++;
     }
     if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= 1e-12) {
       evict->busy = false;
@@ -520,8 +522,8 @@ static void advance(struct sweep *sweep) {
       const struct mr_draft_gap *gap = &sweep->draft->gaps[gone];
       end_tail(sweep, evict, gone);
       sweep->leaving[gone] = false;
-      sweep->due[gap->latest_release_op % sweep->n] -= gap->fixed;
-      sweep->reborn[gap->next_life_op % sweep->n] -= gap->final;
+      sweep->due[mr_op_in_turn(gap->latest_release_op, sweep->n)] -= gap->fixed;
+      sweep->reborn[mr_op_in_turn(gap->next_life_op, sweep->n)] -= gap->final;
       mr_evict_lane_drop(evict);
     }
   }
