@@ -58,7 +58,7 @@ static void free_room(struct mr_dual *t, double bytes, uint32_t begin, uint32_t 
     t->excess[0] -= bytes;
   }
   if (end != n) {
-    t->excess[end % n] += bytes;
+    t->excess[end < n ? end : end - n] += bytes;
   }
 }
 
@@ -205,8 +205,8 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
     sum += costs[u];
   }
   for (uint32_t u = version->write_window; u <= last; u++) {
-    double bytes = version->bytes * costs[u] / sum;
-    if (bytes > 0) {
+    if (costs[u] > 0) {
+      double bytes = version->bytes * costs[u] / sum;
       used_in(t, u)->out += bytes;
       settle_from(t, version, u, bytes, width);
     }

@@ -13,6 +13,7 @@ mr_op_id mr_host_lane_maker(const struct mr_draft *draft, const struct mr_draft_
 }
 
 mr_status mr_host_lane_init(struct mr_host_lane *lane, const struct mr_draft *draft) {
+  MR_ASSERT(draft->op_count > 0);
   *lane = (struct mr_host_lane){.problem = draft->problem, .op_count = draft->op_count};
   lane->ops = mr_allocate(draft->op_count, sizeof *lane->ops);
   lane->before = mr_allocate(draft->op_count + 1ull, sizeof *lane->before);

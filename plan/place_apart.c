@@ -450,7 +450,8 @@ static mr_status want_others(struct shares *s, bool *any_out) {
   return status;
 }
 
-/* Plans with those of the other ops there too, where that looks as good. */
+/* Plans with those of the other ops there too, where that looks as good: by the recipe of the best
+ * plan, where it was searched for. */
 static mr_status try_others(struct shares *s) {
   struct mr_placement *p = s->placement;
   bool any = false;
@@ -466,7 +467,14 @@ static mr_status try_others(struct shares *s) {
   }
   double with = mr_placement_take(p, &p->trials[0]);
   double without = mr_placement_take(p, &p->trials[1]);
-  return with <= without * (1 + OTHERS_MARGIN) ? mr_placement_try(p) : MR_OK;
+  if (with > without * (1 + OTHERS_MARGIN)) {
+    return MR_OK;
+  }
+  const struct mr_recipe recipe = p->best->recipe;
+  p->problem.recipe = recipe.seconds > 0 ? &recipe : NULL;
+  status = mr_placement_try(p);
+  p->problem.recipe = NULL;
+  return status;
 }
 
 /* The part of the updates that a host with such a budget runs where all are wanted there. */

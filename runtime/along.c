@@ -170,9 +170,8 @@ static mr_status scout_path(struct mr_search *search, double first_seconds, doub
 }
 
 /* Plans candidates along the path. The times at its ends: below 0 where they are not known. Bounds
- * tell too little of ops that may run on a host beside the device. Candidates of long programs are
- * planned in pairs: one alone would leave a thread idle for a tenth of a second, and more. Others
- * find better ones by halving: in a pair they get 0.1 % longer, up to 11 %. */
+ * tell too little of ops that may run on a host beside the device. Of long programs all
+ * candidates are planned in pairs: one alone would leave a thread idle for a tenth of a second. */
 static mr_status try_between(struct mr_search *search, double first_seconds, double last_seconds) {
   uint32_t end = search->path.step_count;
   uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);
@@ -180,7 +179,7 @@ static mr_status try_between(struct mr_search *search, double first_seconds, dou
   struct mr_path_search along = {.trial = try_positions,
                                  .context = search,
                                  .most_trials = most,
-                                 .in_three = search->plan->graph->op_count > MR_LONG_OPS,
+                                 .in_pairs = search->plan->graph->op_count > MR_LONG_OPS,
                                  .to = end};
   mr_status status = MR_OK;
   if (!mr_finalists_host_runs(&search->finalists)) {

@@ -138,27 +138,28 @@ static mr_status try_positions(struct finder *finder, const uint32_t *positions,
   return status;
 }
 
+static uint32_t middle_of(uint32_t a, uint32_t b) {
+  return (uint32_t)(((uint64_t)a + b) / 2);
+}
+
 /* Positions between the best one and its neighbours: the middle on either side, or where there is
- * nothing on one of them, what parts the other in three, if wanted. */
+ * nothing on one of them, that of the other and the one between it and the best, which would come
+ * next. */
 static uint32_t list_beside(const struct finder *finder, uint32_t positions[MR_PATH_TRIALS]) {
   uint32_t best = finder->search->best.position;
   uint32_t at = 0;
-  uint32_t count = 0;
   while (finder->positions[at] != best) {
     at++;
   }
   uint32_t before = at > 0 ? finder->positions[at - 1] : best;
   uint32_t after = at + 1 < finder->count ? finder->positions[at + 1] : best;
-  bool both = best - before > 1 && after - best > 1;
-  uint32_t parts = finder->search->in_three && !both ? 3 : 2;
-  for (uint32_t side = 0; side < 2; side++) {
-    uint32_t from = side == 0 ? before : best;
-    uint64_t distance = side == 0 ? best - before : after - best;
-    for (uint32_t i = 1; i < parts && distance > 1; i++) {
-      positions[count++] = from + (uint32_t)(distance * i / parts);
-    }
-  }
-  return count;
+  bool left = best - before > 1;
+  bool right = after - best > 1;
+  uint32_t first = left ? middle_of(before, best) : middle_of(best, after);
+  uint32_t second = left && right ? middle_of(best, after) : middle_of(first, best);
+  positions[0] = first < second ? first : second;
+  positions[1] = first < second ? second : first;
+  return left || right ? 2 : 0;
 }
 
 /* Goes nearer to the best position from its neighbours until they are at its side. */
@@ -200,7 +201,7 @@ mr_status mr_path_find(struct mr_path *path, struct mr_path_search *search) {
   uint32_t far = half < FAR_POINTS ? half : FAR_POINTS;
   /* What is known at the ends is not tried: one more, where another would be alone. */
   uint32_t fresh = far + 1 - was_tried(&finder, search->from) - was_tried(&finder, search->to);
-  far += search->in_three && fresh % 2 == 1;
+  far += search->in_pairs && fresh % 2 == 1;
   uint32_t positions[FAR_POINTS + 2];
   for (uint32_t i = 0; i <= far; i++) {
     positions[i] = search->from + (uint32_t)((uint64_t)steps * i / far);

@@ -9,7 +9,8 @@
  * path, and between them some blocks are a choice deeper than the others, alike. The time of a
  * step falls and then rises along the path, near enough: some points far apart are tried, then
  * points between the best and its neighbours, halving the distance each time. Points are tried two
- * at a time, on any machine: which ones does not depend on how fast answers come. Bounds fall and
+ * at a time, on any machine: which ones does not depend on how fast answers come. Where the best is
+ * at an end, the second is the one that halving would come to next. Bounds fall and
  * rise as the times do, and cost a tenth of a plan: so the path is searched for the least bound
  * first, and plans are made from there to where bounds are no better than a plan.
  */
@@ -58,8 +59,8 @@ struct mr_path_search {
   mr_path_trial *trial;
   void *context;
   uint32_t most_trials;
-  bool in_three;     /* positions are tried in pairs, where halving would try them one by one */
-  uint32_t from, to; /* the positions to search, both among them */
+  bool in_pairs;                             /* of positions far apart an even number is tried */
+  uint32_t from, to;                         /* the positions to search, both among them */
   struct mr_path_point known[MR_PATH_KNOWN]; /* that are not tried */
   uint32_t known_count;
   struct mr_path_point best;
