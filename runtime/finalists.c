@@ -65,7 +65,7 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
                        [BESIDE_HOST] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS},
                        [BESIDE_HOST_ABOVE_NVME] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS}},
     [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 0, 2200},
-                       [DEVICE_ALONE] = {12, 12, 9000, 0, 0, 8000, VARY_OPS, 2200},
+                       [DEVICE_ALONE] = {12, 12, 7500, 0, 0, 7000, VARY_OPS, 2200},
                        [ABOVE_BOTH_TIERS] = {12, 12, 3000, 0, 0, 4000, VARY_OPS, 2200},
                        [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, VARY_OPS, 2200},
                        [BESIDE_HOST_ABOVE_NVME] = {4, 4, 2000, 0, 0, 4000, VARY_OPS, 2200}},
