@@ -14,8 +14,6 @@
 #include "bench/bench.h"
 #include "bench/plan_jobs.h"
 
-#define ROUNDING 1e-9 /* relative, of sums of seconds */
-
 static const struct bench_job jobs[] = {
     {"2x256", NULL, 2, 256, 4, 256, 1, MR_F32},
     {"4x256", NULL, 4, 256, 4, 256, 1, MR_F32},
@@ -120,7 +118,7 @@ static void compare(const struct problem *base, struct tally *tallies) {
     if (!add(&problem, &mores[i])) continue;
     double slower = plan_seconds(&problem) / seconds - 1;
     tally->pairs++;
-    if (slower > ROUNDING) {
+    if (slower > MR_ROUNDING) {
       tally->slower++;
       tally->sum += slower;
       tally->worst = fmax(tally->worst, slower);

@@ -21,8 +21,7 @@
 #define LEVEL_STEP  8.0  /* how much faster than the level below */
 #define TURNS       2u   /* rungs on which every other machine has had its turn */
 #define MOST_PLANS  (1 + (LEVELS * LEVELS - 1 + TURNS - 1) / TURNS) /* of a rung */
-#define ROUNDING    1e-9 /* relative, of sums of seconds */
-#define BOUND_RUNGS 4u   /* from one on which the bound is asked whether to go on to the next */
+#define BOUND_RUNGS 4u /* from one on which the bound is asked whether to go on to the next */
 
 struct machines {
   const struct mr_plan_problem *problem; /* at hand */
@@ -150,7 +149,7 @@ static mr_status is_hopeless(const struct machines *m, uint64_t rung_bytes, bool
   memcpy(problem.budget_bytes, m->drawn.budget_bytes, sizeof problem.budget_bytes);
   problem.budget_bytes[MR_TIER_DEVICE] = rung_bytes;
   double bound_seconds = 0;
-  double better_seconds = m->best->fits ? m->best->step_seconds * (1 - ROUNDING) : INFINITY;
+  double better_seconds = m->best->fits ? m->best->step_seconds * (1 - MR_ROUNDING) : INFINITY;
   problem.useful_seconds = fmin(mr_bound_enough(&problem), better_seconds);
   mr_status status = mr_program_plan_bound(&problem, &bound_seconds);
   *hopeless_out = bound_seconds >= problem.useful_seconds;

@@ -189,7 +189,7 @@ static mr_status choose(struct mr_placement *p) {
 
 static mr_status measure_footprint(struct mr_placement *p) {
   struct mr_plan_problem problem = p->problem;
-  problem.useful_seconds = MR_USE_NONE;
+  problem.footprint_alone = true;
   return mr_plan_make_placed(&problem, p->best);
 }
 

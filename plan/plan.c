@@ -8,8 +8,6 @@
 #include "plan/ladder.h"
 #include "plan/maker.h"
 
-#define ROUNDING 1e-9 /* relative, of sums of seconds */
-
 static void maker_init(struct mr_maker *maker, const struct mr_plan_problem *problem,
                        struct mr_program_plan *plan) {
   *maker = (struct mr_maker){.problem = problem, .point = *problem, .plan = plan};
@@ -179,16 +177,12 @@ static mr_status bound_at(struct mr_maker *maker, uint64_t device_bytes, double 
 
 /* Whether more must be somewhere at once than all tiers have room for: false before. */
 static mr_status find_want(struct mr_maker *maker, bool *wants_out) {
-  const uint64_t *budget_bytes = maker->problem->budget_bytes;
-  double room = 0;
-  if (maker->footprint_bytes[maker->footprint_choice] <= budget_bytes[MR_TIER_DEVICE]) {
+  const struct mr_plan_problem *problem = maker->problem;
+  if (maker->footprint_bytes[maker->footprint_choice] <= problem->budget_bytes[MR_TIER_DEVICE]) {
     return MR_OK;
   }
-  for (mr_tier tier = 0; tier < MR_TIER_COUNT; tier++) {
-    room += (double)budget_bytes[tier];
-  }
   mr_status status = mr_maker_open_bound(maker);
-  *wants_out = status == MR_OK && mr_bound_least_bytes(&maker->bound) > room;
+  *wants_out = status == MR_OK && mr_bound_least_bytes(&maker->bound) > mr_plan_room_bytes(problem);
   return status;
 }
 
@@ -201,7 +195,7 @@ static bool is_hopeless(const struct mr_maker *maker, double bound_seconds) {
   const struct mr_program_plan *best = maker->plan;
   const struct mr_plan_problem *problem = maker->problem;
   return (must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
-         (best->fits && bound_seconds >= best->step_seconds * (1 - ROUNDING));
+         (best->fits && bound_seconds >= best->step_seconds * (1 - MR_ROUNDING));
 }
 
 static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
@@ -417,7 +411,7 @@ static mr_status make(struct mr_maker *maker) {
   struct mr_program_plan *plan = maker->plan;
   struct mr_draft *draft = NULL;
   double bound_seconds = 0;
-  bool useless = problem->useful_seconds == MR_USE_NONE;
+  bool useless = problem->footprint_alone;
   bool wants_room = false;
   mr_status status = mr_maker_draft(maker, maker->footprint_choice, &draft);
   if (status == MR_OK && !useless && must_be_useful(problem)) {
@@ -430,7 +424,7 @@ static mr_status make(struct mr_maker *maker) {
   if (status == MR_OK && !useless && !wants_room) {
     status = try_all(maker, &useless);
   }
-  if (status == MR_OK && (wants_room || problem->useful_seconds == MR_USE_NONE)) {
+  if (status == MR_OK && (wants_room || problem->footprint_alone)) {
     status = name_pages(maker);
   }
   plan->smallest_device_bytes = wants_room ? UINT64_MAX : plan->smallest_device_bytes;

@@ -113,7 +113,6 @@
 #ifndef MEMRUN_PLAN_PLAN_H
 #define MEMRUN_PLAN_PLAN_H
 
-#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -132,7 +131,8 @@
 #define MR_NO_INSTANCE    UINT32_MAX
 #define MR_NO_SLOT        UINT32_MAX
 
-#define MR_USE_NONE       DBL_MIN /* seconds */
+/* Sums of the same seconds in another order differ by less, relatively. */
+#define MR_ROUNDING 1e-9
 
 /* What the machine does; from measurement or from a file. */
 struct mr_link_rate {
@@ -212,8 +212,8 @@ struct mr_plan_problem {
   bool whole_budget;      /* the highest of them is all of the budget, not the rung below it; short
                              programs that are searched at length keep to the ladder */
   double useful_seconds;  /* a plan that takes as long is of no use; 0: any is, and so is what a
-                             refusal says; INFINITY: any that fits is; MR_USE_NONE: none is, and the
-                             footprint and the size of pages are told alone */
+                             refusal says; INFINITY: any that fits is */
+  bool footprint_alone;   /* that, and the size of pages, is told, and no plan is made */
   const struct mr_recipe *recipe; /* what a search is replaced by; no plan is made, for it is of no
                                      use, where the sweep takes 0.3 % longer than the recipe's.
                                      NULL: search; borrowed during the call */
@@ -240,6 +240,15 @@ struct mr_plan_problem {
  * the device's pages. */
 static inline uint64_t mr_plan_host_page_bytes(uint64_t page_bytes) {
   return mr_max_u64(page_bytes / 8, MR_LEAST_PAGE_BYTES);
+}
+
+/* All budgets together; no limit is very much. */
+static inline double mr_plan_room_bytes(const struct mr_plan_problem *problem) {
+  double bytes = 0;
+  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
+    bytes += (double)problem->budget_bytes[tier];
+  }
+  return bytes;
 }
 
 /* How many pages the device maps at once. */
@@ -336,8 +345,8 @@ struct mr_gap {
 struct mr_program_plan {
   const struct mr_graph *program;
   bool fits;
-  bool useless; /* no plan was made: the bound says that it would take useful_seconds or longer, or
-                   nothing after search_from fits */
+  bool useless; /* no plan was made: none was asked for, the bound says that it would take
+                   useful_seconds or longer, or nothing after search_from fits */
   /* Where it does not fit: the op with the largest working set, the smallest device budget that
    * would do, and what a plan for that takes of the tiers below. */
   mr_op_id largest_op;

@@ -91,7 +91,6 @@ static mr_status bounded_init(struct bounded *bounded, const struct mr_plan *pla
                               const struct mr_plan_problem *budgets,
                               const struct mr_graph *program) {
   struct mr_plan_problem *problem = &bounded->problem;
-  double room_bytes = 0;
   double least_bytes = 0;
   *bounded = (struct bounded){.problem = *budgets, .seconds = INFINITY};
   problem->program = program;
@@ -102,13 +101,10 @@ static mr_status bounded_init(struct bounded *bounded, const struct mr_plan *pla
   problem->op_seconds = bounded->op_seconds;
   problem->bound_any_recompute = plan->settings.recompute != MR_RECOMPUTE_NONE;
   problem->useful_seconds = 0;
-  for (mr_tier tier = 0; tier < MR_TIER_COUNT; tier++) {
-    room_bytes += (double)problem->budget_bytes[tier];
-  }
   if (status == MR_OK) {
     status = mr_program_plan_least_bytes(problem, &least_bytes);
   }
-  bounded->has_room = least_bytes <= room_bytes;
+  bounded->has_room = least_bytes <= mr_plan_room_bytes(problem);
   return status == MR_OK ? mr_program_plan_quick_bound(problem, &bounded->seconds) : status;
 }
 

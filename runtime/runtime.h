@@ -108,8 +108,6 @@
 #define MR_BOUNCE_BYTES   (2ull << 20)
 /* What an accelerator's driver and libraries may use on the host. */
 #define MR_DRIVER_BYTES (512ull << 20)
-/* Sums of the same seconds in another order differ by less, relatively. */
-#define MR_ROUNDING 1e-9
 
 /* Options, checked and complete. */
 struct mr_settings {

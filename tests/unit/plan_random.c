@@ -173,7 +173,6 @@ struct tally {
 
 /* A terse refusal leaves out what would do. That has room for what must live at once. */
 static void check_terse(struct draw *draw, uint64_t smallest, struct tally *tally) {
-  double room = 0;
   double least = 0;
   for (uint32_t i = 0; i < 2; i++) {
     draw->problem.terse = true;
@@ -183,9 +182,7 @@ static void check_terse(struct draw *draw, uint64_t smallest, struct tally *tall
     assert_int_equal(plan->smallest_device_bytes, UINT64_MAX);
     mr_program_plan_destroy(plan);
   }
-  for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
-    room += (double)draw->problem.budget_bytes[tier];
-  }
+  double room = mr_plan_room_bytes(&draw->problem);
   assert_int_equal(mr_program_plan_least_bytes(&draw->problem, &least), MR_OK);
   assert_true(least <= room + (double)smallest);
   tally->untold += least > room;
