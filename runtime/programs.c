@@ -8,6 +8,10 @@
 #include "recompute/recompute.h"
 #include "runtime/planning.h"
 
+/* Of two bounds by windows that are as close as that, the second is hardly ever the lower one by
+ * prices. */
+#define CLOSE_BOUNDS 0.01
+
 mr_status mr_planning_estimate(const struct mr_plan *plan, const struct mr_graph *program,
                                double **op_seconds_out) {
   double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
@@ -122,7 +126,7 @@ static mr_status raise_bound(struct bounded *bounded, double other_seconds) {
 /* The one that seems to be lower comes first: it tells when to end the other. */
 static mr_status raise_both(struct bounded both[2]) {
   double first_seconds = seconds_with_room(&both[0]);
-  bool swapped = seconds_with_room(&both[1]) < first_seconds * (1 - MR_ROUNDING);
+  bool swapped = seconds_with_room(&both[1]) < first_seconds * (1 - CLOSE_BOUNDS);
   struct bounded *lower = &both[swapped];
   mr_status status = raise_bound(lower, INFINITY);
   double seconds = lower->seconds * (1 - MR_ROUNDING);
@@ -137,7 +141,8 @@ mr_status mr_planning_find_bound(const struct mr_plan *plan, const struct mr_pla
   struct mr_graph *deferred = NULL;
   struct bounded both[2] = {0};
   mr_status status = mr_graph_defer(plan->graph, 0, &deferred);
-  bool beside_host = problem->host_apart && problem->budget_bytes[MR_TIER_HOST] > 0;
+  bool beside_host = problem->host_apart && problem->host_bytes_per_second > 0 &&
+                     problem->budget_bytes[MR_TIER_HOST] > 0;
   bool stays = deferred == NULL || beside_host; /* the lower one mostly, of two that seem equal */
   for (uint32_t i = 0; status == MR_OK && i < 2; i++) {
     status = bounded_init(&both[i], plan, problem, stays == (i == 0) ? plan->graph : deferred);
