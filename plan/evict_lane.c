@@ -15,7 +15,8 @@ void mr_evict_lane_fini(struct mr_evict_lane *lane) {
 }
 
 static struct mr_eviction *at(const struct mr_evict_lane *lane, uint32_t place) {
-  return &lane->ring[mr_op_in_turn(lane->first + place, lane->capacity)];
+  uint32_t index = lane->first + place;
+  return &lane->ring[index < lane->capacity ? index : index - lane->capacity];
 }
 
 void mr_evict_lane_add(struct mr_evict_lane *lane, uint32_t gap, uint64_t due_at) {
@@ -45,6 +46,6 @@ void mr_evict_lane_sort(struct mr_evict_lane *lane) {
 
 void mr_evict_lane_drop(struct mr_evict_lane *lane) {
   MR_ASSERT(lane->count > 0);
-  lane->first = mr_op_in_turn(lane->first + 1, lane->capacity);
+  lane->first = lane->first + 1 < lane->capacity ? lane->first + 1 : 0;
   lane->count--;
 }

@@ -24,10 +24,10 @@ struct fetch_lane {
   mr_link link;
   struct mr_gap_index index; /* by the op that reads them */
   uint32_t count;
-  uint32_t head; /* the first that has not started, and its lap */
-  uint32_t head_lap;
+  uint32_t head;     /* in the index, the first that has not started, */
+  uint32_t head_lap; /* and its lap */
   uint32_t *started_laps;
-  uint32_t active;
+  uint32_t active; /* where busy */
   double remaining_seconds;
   bool busy;
 };
@@ -54,9 +54,9 @@ struct sweep {
   uint32_t *reborn;  /* for each op: those of tensors whose life begins there in the next step */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
-  uint64_t op;       /* unrolled: running or next; */
-  uint32_t k;        /* in its step, */
-  uint32_t lap;      /* which is this one */
+  uint64_t op;       /* unrolled: running or next; the same within its lap, */
+  uint32_t k;
+  uint32_t lap;      /* and that */
   uint64_t last_lap; /* its first op, unrolled */
   bool running;
   bool crowded; /* the next op waits for pages of evictions */
