@@ -170,8 +170,8 @@ static mr_status scout_path(struct mr_search *search, double first_seconds, doub
 }
 
 /* Plans candidates along the path. The times at its ends: below 0 where they are not known. Bounds
- * tell too little of ops that may run on a host beside the device. Of long programs all
- * candidates are planned in pairs: one alone would leave a thread idle for a tenth of a second. */
+ * tell too little of ops that may run on a host beside the device. Of long programs all candidates
+ * are planned in pairs: one alone would leave a thread idle for a tenth of a second. */
 static mr_status try_between(struct mr_search *search, double first_seconds, double last_seconds) {
   uint32_t end = search->path.step_count;
   uint32_t affordable = mr_finalists_affordable(&search->finalists, CANDIDATE_OPS);

@@ -9,10 +9,10 @@
  * path, and between them some blocks are a choice deeper than the others, alike. The time of a
  * step falls and then rises along the path, near enough: some points far apart are tried, then
  * points between the best and its neighbours, halving the distance each time. Points are tried two
- * at a time, on any machine: which ones does not depend on how fast answers come. Where the best is
- * at an end, the second is the one that halving would come to next. Bounds fall and
- * rise as the times do, and cost a tenth of a plan: so the path is searched for the least bound
- * first, and plans are made from there to where bounds are no better than a plan.
+ * at a time, on any machine: which ones does not depend on how fast answers come. Where there is
+ * nothing on one side of the best, the second is the one that halving would come to next. Bounds
+ * fall and rise as the times do, and cost a tenth of a plan: so the path is searched for the least
+ * bound first, and plans are made from there to where bounds are no better than a plan.
  */
 #ifndef MEMRUN_RUNTIME_CANDIDATES_H
 #define MEMRUN_RUNTIME_CANDIDATES_H
