@@ -8,7 +8,9 @@
  */
 #include <math.h>
 
+#include "base/base.h"
 #include "plan/draft.h"
+#include "plan/stages.h"
 
 #define REPAIR_ROUNDS 6u
 #define REPAIR_COST   1.02 /* a repair that slows the step by more is not the last word */

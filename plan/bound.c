@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/host.h"
 #include "plan/spans.h"
 
 static void add_up(double *differences, uint32_t count) {

@@ -53,6 +53,11 @@ static inline double mr_bound_enough(const struct mr_plan_problem *problem) {
   return problem->useful_seconds > 0 ? problem->useful_seconds : INFINITY;
 }
 
+/* Whether a plan that takes as long as the problem says is of no use, not just any that fits. */
+static inline bool mr_plan_must_be_useful(const struct mr_plan_problem *problem) {
+  return problem->useful_seconds > 0 && !isinf(problem->useful_seconds);
+}
+
 /* A program with more ops than this is cut at a sample of them. */
 #define MR_BOUND_CUTS 96u
 

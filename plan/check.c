@@ -2,7 +2,9 @@
 /* What a problem must be that a plan can be made for. */
 #include <math.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/page_sizes.h"
+#include "plan/stages.h"
 
 static bool is_power_of_two(uint64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
@@ -27,6 +29,14 @@ mr_status mr_plan_check_problem(const struct mr_plan_problem *problem) {
   if (problem->extent_unit_bytes == 0 || problem->program->op_count == 0) {
     mr_log(MR_LOG_ERROR, "nothing to plan: %u ops, extents in units of %llu bytes",
            problem->program->op_count, (unsigned long long)problem->extent_unit_bytes);
+    return MR_INVALID;
+  }
+  uint64_t largest = mr_plan_largest_bytes(problem->program);
+  uint64_t most = page != 0 ? page : MR_MOST_PAGE_BYTES;
+  if (!mr_plan_can_number(largest, most)) {
+    mr_log(MR_LOG_ERROR, "a tensor of %llu bytes has more than %d pages of %llu; take larger ones",
+           (unsigned long long)largest, INT32_MAX,
+           (unsigned long long)mr_plan_host_page_bytes(most));
     return MR_INVALID;
   }
   for (uint32_t k = 0; k < problem->program->op_count; k++) {

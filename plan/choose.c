@@ -63,7 +63,7 @@ static double compute_seconds(const struct mr_draft *draft) {
 static double link_load(const struct mr_draft *draft, uint32_t link) {
   double seconds = draft->link_seconds[link];
   double mixed = draft->problem->nvme_mixed_bytes_per_second;
-  if (mixed > 0 && (link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE)) {
+  if (mixed > 0 && mr_link_is_nvme(link)) {
     const struct mr_link_rate *rates = draft->problem->link;
     double bytes = 0;
     for (uint32_t l = MR_LINK_NVME_READ; l <= MR_LINK_NVME_WRITE; l++) {

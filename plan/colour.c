@@ -21,10 +21,13 @@
  * lives there. What an update changed leaves at many times in the forward pass, so the end of the
  * step is a bad place; a few cuts are tried until one needs no more than there is.
  */
+#include "plan/colour.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/books.h"
 #include "plan/runs.h"
 
 /* Cuts of the circle that are tried, and in which order: each a stride further than the one before,
@@ -190,7 +193,7 @@ static mr_status own_half(struct colouring *c, uint32_t wanted_at, uint32_t *num
   return status;
 }
 
-/* The first op of an item on the line; wrapping items are there from the start. */
+/* Whether an item begins and ends in the step; wrapping items are there from the start. */
 static bool on_line(const struct colouring *c, const struct mr_colour_item *item) {
   return !item->always && item->last_op < c->op_count;
 }
@@ -323,8 +326,7 @@ static void sort_items(struct colouring *c, uint32_t item_count, uint32_t *first
   }
 }
 
-/* What lasts over the end of the step has its pages from the start; sorted by when they are wanted
- * again, so that pages of one kind are neighbours. */
+/* What lasts over the end of the step has its pages from the start. */
 static mr_status colour_wrapping(struct colouring *c, uint32_t item_count) {
   const struct mr_colour_item *items = c->items;
   for (uint32_t i = 0; i < item_count; i++) {

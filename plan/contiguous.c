@@ -7,7 +7,8 @@
  */
 #include <stdlib.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/colour.h"
 #include "plan/pack/pack.h"
 
 /* Of one packing; a plan packs a few times, and each try takes some microseconds. */
@@ -98,6 +99,14 @@ static mr_status pack_rest(const struct line *line, uint64_t base, uint64_t page
   return status;
 }
 
+static void number_pages(const struct line *line, const uint64_t *bottoms, uint32_t *pages) {
+  for (uint32_t i = 0; i < line->item_count; i++) {
+    for (uint32_t p = 0; p < line->items[i].page_count; p++) {
+      pages[line->items[i].first_page + p] = (uint32_t)bottoms[i] + p;
+    }
+  }
+}
+
 mr_status mr_colour_contiguous(const struct mr_colour_item *items, uint32_t item_count,
                                uint32_t op_count, uint64_t page_limit, uint32_t *pages,
                                uint64_t *page_count_out) {
@@ -109,21 +118,21 @@ mr_status mr_colour_contiguous(const struct mr_colour_item *items, uint32_t item
                       .item_of_buffer = mr_allocate(item_count, sizeof *line.item_of_buffer)};
   int64_t *changes = mr_allocate(2ull * op_count + 1, sizeof *changes);
   uint64_t *bottoms = mr_allocate(item_count, sizeof *bottoms);
+  uint64_t page_count = 0;
   mr_status status = MR_NO_MEMORY;
   if (line.buffers != NULL && line.item_of_buffer != NULL && changes != NULL && bottoms != NULL) {
     line.cut = cheapest_cut(&line, changes);
     uint64_t base = place_lasting(&line, bottoms);
-    status = pack_rest(&line, base, page_limit, bottoms, page_count_out);
+    status = pack_rest(&line, base, page_limit, bottoms, &page_count);
   }
-  if (status == MR_OK && *page_count_out > UINT32_MAX) {
+  if (status == MR_OK && page_count > UINT32_MAX) {
     mr_log(MR_LOG_ERROR, "a packing of %llu pages; there are at most %u",
-           (unsigned long long)*page_count_out, UINT32_MAX);
+           (unsigned long long)page_count, UINT32_MAX);
     status = MR_INVALID;
   }
-  for (uint32_t i = 0; i < item_count && status == MR_OK; i++) {
-    for (uint32_t p = 0; p < items[i].page_count; p++) {
-      pages[items[i].first_page + p] = (uint32_t)bottoms[i] + p;
-    }
+  if (status == MR_OK) {
+    number_pages(&line, bottoms, pages);
+    *page_count_out = page_count;
   }
   free(line.buffers);
   free(line.item_of_buffer);

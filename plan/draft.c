@@ -5,16 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes) {
-  const struct mr_link_rate *rate = &problem->link[link];
-  double latency_seconds = mr_link_overlaps(link) ? 0 : rate->latency_seconds;
-  return latency_seconds + (double)bytes / rate->bytes_per_second;
-}
-
-/* Below half a page. */
-uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes) {
-  return bytes < page_bytes / 2 ? 0 : mr_div_up(bytes, page_bytes);
-}
+#include "base/base.h"
+#include "plan/drive.h"
+#include "plan/host.h"
+#include "plan/page_sizes.h"
 
 bool mr_draft_hands_over(const struct mr_draft *draft, mr_op_id op) {
   return draft->problem->host_apart && draft->runs_on_host[op];
@@ -34,7 +28,7 @@ double mr_draft_op_seconds(const struct mr_draft *draft, mr_op_id op) {
 
 double mr_draft_handover_seconds(const struct mr_draft *draft, mr_op_id op) {
   uint64_t bytes = mr_host_handover_bytes(draft->program, op, draft->page_bytes);
-  return mr_draft_move_seconds(draft->problem, MR_LINK_DEVICE_TO_HOST, bytes);
+  return mr_plan_move_seconds(draft->problem, MR_LINK_DEVICE_TO_HOST, bytes);
 }
 
 uint32_t mr_draft_last_release(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
@@ -115,7 +109,7 @@ static void fill_tables(struct mr_draft *draft) {
   for (uint32_t t = 0; t < draft->program->tensor_count; t++) {
     for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
       draft->move_seconds[t][l] =
-          mr_draft_move_seconds(draft->problem, l, draft->program->tensors[t].bytes);
+          mr_plan_move_seconds(draft->problem, l, draft->program->tensors[t].bytes);
     }
   }
 }
@@ -132,13 +126,13 @@ mr_status mr_draft_init_places(struct mr_draft *draft, const struct mr_plan_prob
   if (status == MR_OK) {
     for (uint32_t t = 0; t < graph->tensor_count; t++) {
       uint64_t bytes = graph->tensors[t].bytes;
-      draft->pages[t] = mr_draft_pages_of(bytes, page_bytes);
+      draft->pages[t] = mr_plan_pages_of(bytes, page_bytes);
       draft->host_pages[t] =
           draft->pages[t] == 0 ? 0 : mr_div_up(bytes, mr_plan_host_page_bytes(page_bytes));
     }
     for (uint32_t k = 0; k < graph->op_count; k++) {
       draft->pages[graph->tensor_count + k] =
-          mr_draft_pages_of(graph->ops[k].scratch_bytes, page_bytes);
+          mr_plan_pages_of(graph->ops[k].scratch_bytes, page_bytes);
     }
     status = mr_draft_place(draft);
   }
@@ -170,9 +164,7 @@ mr_status mr_draft_init(struct mr_draft *draft, const struct mr_plan_problem *pr
 }
 
 void mr_draft_fini(struct mr_draft *draft) {
-  if (draft->liveness.first != NULL) {
-    mr_liveness_fini(&draft->liveness);
-  }
+  mr_liveness_fini(&draft->liveness);
   mr_liveness_fini(&draft->host_liveness);
   mr_guide_fini(&draft->guide);
   free(draft->on_host);
@@ -313,7 +305,7 @@ static void mark_written(struct mr_draft *draft, mr_tensor_id tensor) {
 
 /* Adds (or takes away) a move over the link, and over the one that it crosses. */
 static void account_move(struct mr_draft *draft, mr_tensor_id tensor, mr_link link, int sign) {
-  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_draft_crossed(draft->problem, l)) {
+  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_plan_crossed(draft->problem, l)) {
     draft->link_seconds[l] += sign * draft->move_seconds[tensor][l];
   }
 }
@@ -382,19 +374,15 @@ bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision) {
   if ((gap->banned & 1u << decision) != 0) {
     return false;
   }
-  struct mr_draft_gap before = *gap;
   if (gap->fixed) {
     return false;
   }
+  MR_ASSERT(gap->decision == MR_DECISION_KEEP);
   decide(draft, gap, decision);
-  if (decision == MR_DECISION_KEEP || mr_draft_lower_tiers_fit(draft)) {
+  if (mr_draft_lower_tiers_fit(draft)) {
     return true;
   }
-  decide(draft, gap, before.decision);
-  if (before.decision != MR_DECISION_KEEP) {
-    mr_draft_set_release(draft, index, before.release_op);
-    mr_draft_set_fetch(draft, index, before.fetch_op);
-  }
+  decide(draft, gap, MR_DECISION_KEEP);
   return false;
 }
 

@@ -2,14 +2,16 @@
 /*
  * A draft is a plan in the making: the gaps of a program under one page size, what was decided for
  * each, and the pages in use at every op. It knows nothing of page numbers, slots or waits; those
- * follow from a finished draft (layout, instructions, waits), in that order.
+ * follow from a finished draft (lower.c, instructions.c, waits.c), in that order.
  *
  * Time on the circle. Ops are counted on an unrolled line: a gap that goes round the end of the
  * step has before_op >= op_count, and its release and fetch ops may lie on either side of
  * op_count. The pages of an evicted gap are free for ops release_op .. fetch_op - 1.
  *
- * Invariant, kept by every function that returns success: at every op the pages in use are at most
- * limit_pages, the host pages at most host_limit_pages and the extents at most nvme_limit_units.
+ * A new draft keeps everything. Once a choice, a repair or a sweep says that the draft fits, the
+ * pages in use at every op are at most limit_pages, and whatever refills, narrows or moves holes
+ * then keeps it so. Decisions never take more than host_limit_pages or nvme_limit_units; whether
+ * the device has room for what they keep is the caller's concern.
  */
 #ifndef MEMRUN_PLAN_DRAFT_H
 #define MEMRUN_PLAN_DRAFT_H
@@ -136,48 +138,6 @@ static inline uint32_t mr_draft_part_start(const struct mr_draft *draft, uint32_
   return (uint32_t)mr_div_up((uint64_t)part * draft->op_count, MR_STEP_PARTS);
 }
 
-/* Whether moves of the link may be under way together: the queues of NVMe. */
-static inline bool mr_link_overlaps(mr_link link) {
-  return link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
-}
-
-/* The link that moves of NVMe cross on their way; MR_LINK_COUNT: none. */
-static inline mr_link mr_draft_crossed(const struct mr_plan_problem *problem, mr_link link) {
-  if (!problem->nvme_staged || !mr_link_overlaps(link)) {
-    return MR_LINK_COUNT;
-  }
-  return link == MR_LINK_NVME_READ ? MR_LINK_HOST_TO_DEVICE : MR_LINK_DEVICE_TO_HOST;
-}
-
-/* The seconds for which a move of `bytes` takes up its link. NVMe moves overlap, so that their
- * latency holds up nobody but who waits for them. */
-double mr_draft_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes);
-
-/* How fast ops run, as a part of their speed alone, while NVMe moves so many bytes a second. */
-double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second);
-
-/* The pages of a tensor or of scratch; 0: it is small. */
-uint64_t mr_draft_pages_of(uint64_t bytes, uint64_t page_bytes);
-
-/* Of the time of ops, what a byte that NVMe moves beside them costs at least, however fast. No byte
- * takes the drive less, so one that moves while none runs costs a step no less either. */
-double mr_plan_loss_beside_nvme(const struct mr_plan_problem *problem);
-
-/* Bytes a second of NVMe reads and of writes while both are under way: reads have this share of
- * what the drive does then, and what one cannot use is the other's. */
-void mr_plan_share_drive(const struct mr_plan_problem *problem, double read_share, double *read_out,
-                         double *write_out);
-/* The same as parts of what each does alone. */
-void mr_plan_drive_paces(const struct mr_plan_problem *problem, double read_share,
-                         double *read_pace, double *write_pace);
-/* The parts of their own rates that an NVMe move and a copy the same way have of a link that both
- * cross, where the drive gives the move `*nvme_pace` of its rate; each has half where both could
- * use more. Nothing changes where NVMe is not staged. */
-void mr_plan_share_link(const struct mr_plan_problem *problem, mr_link copy, bool copies,
-                        double *nvme_pace, double *copy_pace);
-/* The share of whoever compute waits for, where it is not even: the store holds the other back. */
-#define MR_DRIVE_AWAITED_SHARE 0.75
-
 /* Whether the problem's recipe takes the place of a search. */
 static inline bool mr_draft_follows_recipe(const struct mr_draft *draft) {
   return draft->effort == MR_EFFORT_SEARCH && draft->problem->recipe != NULL;
@@ -260,13 +220,13 @@ uint64_t mr_draft_peak(const struct mr_draft *draft);
 bool mr_draft_can_evict(const struct mr_draft *draft, const struct mr_draft_gap *gap);
 
 /*
- * Decides a gap anew with the widest hole; false (and nothing changed) where the host or NVMe has
- * no room, where the gap is fixed, or where the problem bans it. Keeping one that is not fixed
- * always succeeds; whether the device has room is the caller's concern.
+ * Evicts a gap that is kept to a tier, with the widest hole; false (and nothing changed) where that
+ * has no room, where the gap is fixed, or where the problem bans it.
  */
 bool mr_draft_decide(struct mr_draft *draft, uint32_t index, uint8_t decision);
 /* Has a derived tensor stay where it is dead. */
 void mr_draft_revive(struct mr_draft *draft, uint32_t index);
+/* Whether the device has room is the caller's concern; a fixed gap is left as it is. */
 void mr_draft_keep(struct mr_draft *draft, uint32_t index);
 /* The same where it is not the undoing of a decision. A tensor that stays round the end of the step
  * may need two places on the host at the op that writes it, where it had one all the time: false
@@ -284,7 +244,7 @@ double mr_draft_tensor_price(const struct mr_draft *draft, uint32_t index, uint8
 
 /* The gaps whose prices are others once this one has been decided: of the same tensor, [from, to)
  * in each range. Returns how many ranges. */
-#define MR_PRICED_RANGES 3u
+#define MR_PRICED_RANGES 2u
 struct mr_gap_range {
   uint32_t from;
   uint32_t to;
@@ -322,35 +282,6 @@ struct mr_draft_slot {
  * more. */
 bool mr_draft_next_slot(const struct mr_draft *draft, mr_tensor_id tensor, uint32_t *cursor,
                         struct mr_draft_slot *slot_out);
-
-/* How ops that can run on the host use a tensor: not so that it could be used there, beside ops on
- * the device, or alone. */
-enum mr_host_use { MR_HOST_USE_NONE, MR_HOST_USE_SOME, MR_HOST_USE_ALL };
-/* `runs_on_host`: for each op; NULL: all that can do. */
-enum mr_host_use mr_host_use_of(const struct mr_graph *graph, const struct mr_liveness *liveness,
-                                const bool *runs_on_host, mr_tensor_id tensor);
-
-/* Whether any op may run on the host; what one takes there where the host is apart; the small
- * tensors that compute hands over to it. */
-bool mr_host_may_run(const struct mr_plan_problem *problem);
-double mr_host_op_seconds(const struct mr_plan_problem *problem, mr_op_id op);
-/* How fast it runs there, as a part of its speed alone, while links move so many bytes a second: it
- * gets on whatever they move. */
-#define MR_HOST_LEAST_PACE 0.1
-double mr_host_pace_beside_moves(const struct mr_plan_problem *problem, double bytes_per_second);
-uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);
-/* Whether a host that is apart can be handed the op; with larger pages it can be handed no more. */
-bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_bytes);
-/* What the op takes of the device's time at least, whoever runs it. */
-double mr_host_least_seconds(const struct mr_plan_problem *problem, mr_op_id op);
-
-/* The accesses for which a tensor is on the device wherever ops on the host use theirs. The first
- * after such an op wrote the tensor without reading it reads nothing of before. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_host_liveness_needed(const struct mr_plan_problem *problem,
-                                                  struct mr_liveness *liveness_out);
-
-/* Ops of a plan with an operand on the host. */
-uint32_t mr_plan_count_host_ops(const struct mr_program_plan *plan);
 
 #define MR_NO_TURN UINT32_MAX
 
@@ -390,7 +321,8 @@ MR_CHECK_RESULT mr_status mr_draft_refill(struct mr_draft *draft, uint32_t *kept
 /*
  * Sweeps forward through `laps` steps: ops, evictions and fetches run as the queues would run them,
  * and each hole is narrowed as far as memory allows so that its moves hide. Fetches look at most
- * `lookahead_seconds` of compute ahead. draft->seconds is the period of the last lap. MR_NO_MEMORY.
+ * `lookahead_seconds` of compute ahead. draft->times.seconds is the period of the last lap.
+ * MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_draft_schedule(struct mr_draft *draft, uint32_t laps,
                                             double lookahead_seconds);
@@ -424,45 +356,6 @@ MR_CHECK_RESULT mr_status mr_draft_evict_lru(struct mr_draft *draft, bool *fits_
 MR_CHECK_RESULT mr_status mr_draft_repair(struct mr_draft *draft, bool *fits_out);
 
 /*
- * Interval colouring. Items are stays on a line of op_count ops; last_op >= op_count means that the
- * stay goes round the end and keeps its pages. Page numbers of item i go to
- * pages[items[i].first_page ..). Wrapping items are given pages of their own first; the others take
- * free pages that are free long enough. While that needs more than page_limit, the circle is cut
- * elsewhere, a few times. *page_count_out: the fewest pages that were needed; where they are more
- * than page_limit, `pages` tells nothing. MR_NO_MEMORY.
- */
-enum mr_colouring {
-  MR_COLOUR_PAGES,      /* whatever needs the fewest */
-  MR_COLOUR_NEIGHBOURS, /* within page_limit, for each item pages that follow one another if it can
-                           be */
-  MR_COLOUR_HALVES,     /* two pages that lie side by side, an even one and the next, are whole; an
-                           item has whole ones and at most one half, a lower one behind them or an
-                           upper one before; the count is even */
-};
-struct mr_colour_item {
-  uint32_t first_op;
-  uint32_t last_op; /* unrolled */
-  bool always;
-  uint32_t page_count;
-  uint32_t first_page; /* filled in by the caller: where its numbers go */
-  uint32_t like; /* an item with a smaller index whose pages it would like; UINT32_MAX: none */
-};
-MR_CHECK_RESULT mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count,
-                                    uint32_t op_count, uint64_t page_limit, enum mr_colouring how,
-                                    uint32_t *pages, uint64_t *page_count_out);
-
-/*
- * The same with neighbouring pages for each item, in ascending order, at best within page_limit.
- * Such a packing is on a line: the circle is cut where the fewest pages are in use across the cut,
- * and what is there keeps its pages all the time. Wishes (`like`) are not granted. MR_NO_MEMORY,
- * MR_INVALID (more pages than can be packed).
- */
-MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *items,
-                                               uint32_t item_count, uint32_t op_count,
-                                               uint64_t page_limit, uint32_t *pages,
-                                               uint64_t *page_count_out);
-
-/*
  * From a finished draft to instances, pages, slots, extents, homes, gaps, instructions, births and
  * operands of the plan. *pages_out is what colouring needed, UINT64_MAX where the host has too few
  * pages; where that is more than page_limit the plan holds nothing new. MR_NO_MEMORY, MR_INVALID
@@ -471,35 +364,9 @@ MR_CHECK_RESULT mr_status mr_colour_contiguous(const struct mr_colour_item *item
 MR_CHECK_RESULT mr_status mr_draft_lower(const struct mr_draft *draft, uint64_t page_limit,
                                          struct mr_program_plan *plan, uint64_t *pages_out);
 
-/* MR_INVALID: something of the problem makes no sense; a line says what. */
-MR_CHECK_RESULT mr_status mr_plan_check_problem(const struct mr_plan_problem *problem);
-
-/* Plans with the tensors of problem->on_host there, into a plan that holds its program alone.
- * MR_NO_MEMORY, MR_INVALID. */
-MR_CHECK_RESULT mr_status mr_plan_make_placed(const struct mr_plan_problem *problem,
-                                              struct mr_program_plan *plan);
-
-/* The same where problem->on_host is given, else for the best tensors. MR_NO_MEMORY, MR_INVALID. */
-MR_CHECK_RESULT mr_status mr_plan_place(const struct mr_plan_problem *problem,
-                                        struct mr_program_plan *plan);
-
-/* The same as the best of plans for other machines too, where the program is short.
- * MR_NO_MEMORY, MR_INVALID. */
-MR_CHECK_RESULT mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
-                                               struct mr_program_plan *plan);
-
 /* Decides anew under the draft's limit and lowers; the plan has no waits yet. MR_NO_MEMORY,
  * MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_draft_make(struct mr_draft *draft, enum mr_draft_effort effort,
                                         struct mr_program_plan *plan, bool *fits_out);
-
-/* Frees what mr_draft_lower and mr_plan_add_waits made. */
-void mr_plan_clear(struct mr_program_plan *plan);
-
-/* Fills in the waits from hazards on pages, host pages, slots and extents. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_plan_add_waits(struct mr_program_plan *plan);
-
-/* Fills in bind_moves of every instruction. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_plan_count_moves(struct mr_program_plan *plan);
 
 #endif

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NVMe does to those who share its drive or its way: reads to writes, both to ops, and where
  * it is staged to the host's copies. */
-#include "plan/draft.h"
+#include "plan/drive.h"
+
+#include "base/base.h"
 
 /* Even the busiest drive leaves ops as much of their speed. */
 #define LEAST_PACE 0.25
+
+double mr_plan_move_seconds(const struct mr_plan_problem *problem, mr_link link, uint64_t bytes) {
+  const struct mr_link_rate *rate = &problem->link[link];
+  double latency_seconds = mr_link_is_nvme(link) ? 0 : rate->latency_seconds;
+  return latency_seconds + (double)bytes / rate->bytes_per_second;
+}
 
 double mr_plan_pace_beside_nvme(const struct mr_plan_problem *problem, double bytes_per_second) {
   return mr_max_double(1 - problem->nvme_op_seconds_per_byte * bytes_per_second, LEAST_PACE);

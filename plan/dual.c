@@ -8,8 +8,9 @@
 
 #include "base/base.h"
 #include "plan/bound.h"
-#include "plan/draft.h"
+#include "plan/drive.h"
 #include "plan/dual_model.h"
+#include "plan/host.h"
 
 /* The ascent: rounds and windows, for a bound and for a guide, and the first and the last of what
  * its step and the width of its choices are, as parts of the price of a byte. More windows than

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/host.h"
 
 double mr_toll_on(const struct mr_toll *toll, const struct mr_toll *amounts) {
   return toll->in * amounts->in + toll->out * amounts->out + toll->ops * amounts->ops +

@@ -12,6 +12,7 @@ mr_status mr_evict_lane_init(struct mr_evict_lane *lane, mr_link link, uint32_t 
 
 void mr_evict_lane_fini(struct mr_evict_lane *lane) {
   free(lane->ring);
+  *lane = (struct mr_evict_lane){0};
 }
 
 static struct mr_eviction *at(const struct mr_evict_lane *lane, uint32_t place) {

@@ -8,7 +8,7 @@
 #ifndef MEMRUN_PLAN_EVICT_LANE_H
 #define MEMRUN_PLAN_EVICT_LANE_H
 
-#include "plan/draft.h"
+#include "plan/plan.h"
 
 /* What nobody on the host waits for. */
 #define MR_EVICT_NOT_DUE UINT64_MAX

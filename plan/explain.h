@@ -17,7 +17,7 @@
 
 #include "plan/plan.h"
 
-#define MR_ROLE_COUNT 6u
+#define MR_HELD_ROLES MR_DERIVED /* the roles before it */
 
 enum mr_phase {
   MR_PHASE_FORWARD = 0,
@@ -45,7 +45,7 @@ MR_CHECK_RESULT mr_status mr_explain_phases(const struct mr_plan_problem *proble
 /* What a tier holds at the op where it holds most. All of it adds up to the plan's peak there. */
 struct mr_holding {
   uint32_t op; /* NVMe: 0, its extents are there all the time */
-  uint64_t role_bytes[MR_ROLE_COUNT]; /* derived tensors are under MR_PARAMETER */
+  uint64_t role_bytes[MR_HELD_ROLES]; /* derived tensors are under MR_PARAMETER */
   uint64_t small_bytes;    /* device: the arena of small tensors; host: what its ops are handed */
   uint64_t rounding_bytes; /* up to whole pages or units */
   uint64_t idle_bytes;     /* pages that others need at other ops */

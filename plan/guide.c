@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "plan/draft.h"
+#include "plan/drive.h"
 
 /* Levels of the limit in an octave: budgets of one level have the guide of its lowest. */
 #define LEVELS 4u
@@ -34,9 +35,8 @@ void mr_draft_follow_guide(struct mr_draft *draft, double strength) {
     uint32_t op = (first + mr_draft_part_start(draft, part + 1)) / 2;
     op = op < draft->op_count ? op : draft->op_count - 1;
     for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-      bool in = l == MR_LINK_HOST_TO_DEVICE || l == MR_LINK_NVME_READ;
-      double cost = in ? draft->guide.in[op] : draft->guide.out[op];
-      cost = mr_draft_crossed(draft->problem, l) < MR_LINK_COUNT ? 0 : cost; /* it counts there */
+      double cost = mr_link_fetches(l) ? draft->guide.in[op] : draft->guide.out[op];
+      cost = mr_plan_crossed(draft->problem, l) < MR_LINK_COUNT ? 0 : cost; /* it counts there */
       draft->scarcity[l][part] = strength * cost * draft->problem->link[l].bytes_per_second;
     }
   }

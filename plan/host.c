@@ -13,10 +13,14 @@
  * next waits until the op that used up the one before is over. What the host has no room for stays
  * as it was.
  */
+#include "plan/host.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/draft.h"
+#include "plan/page_sizes.h"
 
 bool mr_host_may_run(const struct mr_plan_problem *problem) {
   return problem->budget_bytes[MR_TIER_HOST] > 0 &&
@@ -115,8 +119,7 @@ uint64_t mr_host_handover_bytes(const struct mr_graph *graph, mr_op_id id, uint6
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < op->input_count; i++) {
     uint64_t size = graph->tensors[op->inputs[i]].bytes;
-    bytes +=
-        mr_draft_pages_of(size, page_bytes) == 0 ? mr_round_up(size, MR_HANDOVER_ALIGNMENT) : 0;
+    bytes += mr_plan_pages_of(size, page_bytes) == 0 ? mr_round_up(size, MR_HANDOVER_ALIGNMENT) : 0;
   }
   return bytes;
 }
@@ -126,7 +129,7 @@ bool mr_host_can_take(const struct mr_graph *graph, mr_op_id id, uint64_t page_b
   bool can =
       mr_op_is_host_capable(graph, id) && op->scratch_bytes == 0 && op->run[MR_BACKEND_CPU] != NULL;
   for (uint32_t i = 0; can && i < op->output_count; i++) {
-    can = mr_draft_pages_of(graph->tensors[op->outputs[i]].bytes, page_bytes) > 0;
+    can = mr_plan_pages_of(graph->tensors[op->outputs[i]].bytes, page_bytes) > 0;
   }
   return can && mr_host_handover_bytes(graph, id, page_bytes) <= MR_HANDOVER_BYTES;
 }

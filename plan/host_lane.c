@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#define ROUNDING 1e-12 /* seconds */
+#include "base/base.h"
+#include "plan/host.h"
 
 mr_op_id mr_host_lane_maker(const struct mr_draft *draft, const struct mr_draft_gap *gap) {
   mr_op_id last = (gap->earliest_fetch_op - 1) % draft->op_count;
@@ -43,6 +44,7 @@ void mr_host_lane_fini(struct mr_host_lane *lane) {
   free(lane->ops);
   free(lane->before);
   free(lane->makes);
+  *lane = (struct mr_host_lane){0};
 }
 
 bool mr_host_lane_is_behind(const struct mr_host_lane *lane) {
@@ -72,7 +74,7 @@ uint32_t mr_host_lane_made(const struct mr_host_lane *lane) {
 }
 
 void mr_host_lane_pass(struct mr_host_lane *lane, double seconds) {
-  if (lane->busy && (lane->remaining_seconds -= seconds) <= ROUNDING) {
+  if (lane->busy && (lane->remaining_seconds -= seconds) <= MR_INSTANT) {
     lane->busy = false;
     lane->ended++;
   }

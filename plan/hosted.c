@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/drive.h"
+#include "plan/host.h"
 #include "plan/page_sizes.h"
 
 /* How the ops that the host may run, and the others, use a tensor. */
@@ -44,7 +45,7 @@ static struct uses uses_of(const struct mr_graph *graph, const struct mr_livenes
 /* Small tensors are handed over without their link. */
 static bool has_pages(const struct mr_plan_problem *problem, mr_tensor_id t) {
   uint64_t page_bytes = problem->page_bytes > 0 ? problem->page_bytes : MR_MOST_PAGE_BYTES;
-  return mr_draft_pages_of(problem->program->tensors[t].bytes, page_bytes) > 0;
+  return mr_plan_pages_of(problem->program->tensors[t].bytes, page_bytes) > 0;
 }
 
 /* Gives each op that the host may run, or those of them that write the tensor, its slice of it.
@@ -113,36 +114,19 @@ static void add_tensor(struct mr_hosted *hosted, const uint32_t *index,
   }
 }
 
-/* The last op of the device before it that writes an input: it makes a step's value of that. */
+/* The last op of the device that makes a step's value of what the op reads: before it in its step
+ * or, of what was carried into this one, behind it in the step before. MR_NO_OP: none. */
 static mr_op_id last_maker(const struct mr_graph *graph, const struct mr_liveness *liveness,
-                           mr_op_id op) {
+                           mr_op_id op, bool a_step_ago) {
   mr_op_id last = MR_NO_OP;
   for (uint32_t i = 0; i < graph->ops[op].input_count; i++) {
+    const struct mr_tensor *tensor = &graph->tensors[graph->ops[op].inputs[i]];
+    if (a_step_ago ? !tensor->carried : mr_tensor_goes_round(tensor)) continue;
     mr_tensor_id t = graph->ops[op].inputs[i];
-    if (mr_tensor_goes_round(&graph->tensors[t])) continue;
     for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
       const struct mr_access *access = &liveness->accesses[j];
-      bool makes = access->writes && access->op < op && !mr_op_is_host_capable(graph, access->op);
-      last = makes && (last == MR_NO_OP || access->op > last) ? access->op : last;
-    }
-  }
-  return last;
-}
-
-/* The device op whose end the op waits for, in its step or, where what it reads was carried into
- * this one, in the step before; MR_NO_OP: none. */
-static mr_op_id waits_for(const struct mr_graph *graph, const struct mr_liveness *liveness,
-                          mr_op_id op) {
-  mr_op_id last = last_maker(graph, liveness, op);
-  if (last != MR_NO_OP) {
-    return last;
-  }
-  for (uint32_t i = 0; i < graph->ops[op].input_count; i++) {
-    mr_tensor_id t = graph->ops[op].inputs[i];
-    if (!graph->tensors[t].carried) continue;
-    for (uint32_t j = liveness->first[t]; j < liveness->first[t + 1]; j++) {
-      const struct mr_access *access = &liveness->accesses[j];
-      bool makes = access->writes && access->op > op && !mr_op_is_host_capable(graph, access->op);
+      bool before = a_step_ago ? access->op > op : access->op < op;
+      bool makes = access->writes && before && !mr_op_is_host_capable(graph, access->op);
       last = makes && (last == MR_NO_OP || access->op > last) ? access->op : last;
     }
   }
@@ -174,7 +158,8 @@ static void find_barrier(struct mr_hosted *hosted, const struct mr_graph *graph,
   for (uint32_t i = 0; i < hosted->count; i++) {
     struct mr_hosted_op *op = &hosted->ops[i];
     op->reader = first_reader(graph, liveness, op->op);
-    op->maker = waits_for(graph, liveness, op->op);
+    op->maker =
+        op->not_before != MR_NO_OP ? op->not_before : last_maker(graph, liveness, op->op, true);
     op->awaited = op->reader != MR_NO_OP;
     if (!op->awaited) continue;
     known = known && op->maker != MR_NO_OP;
@@ -196,7 +181,7 @@ static struct mr_hosted_op hosted_op(const struct mr_plan_problem *problem, mr_o
       .device_seconds = problem->op_seconds[id],
       .host_seconds = mr_host_op_seconds(problem, id),
       .can_leave = mr_host_can_take(graph, id, page_bytes),
-      .handover_seconds = mr_draft_move_seconds(problem, MR_LINK_DEVICE_TO_HOST, handover_bytes),
+      .handover_seconds = mr_plan_move_seconds(problem, MR_LINK_DEVICE_TO_HOST, handover_bytes),
   };
 }
 
@@ -212,7 +197,7 @@ static mr_status fill(struct mr_hosted *hosted, const struct mr_plan_problem *pr
   }
   mr_status status = mr_liveness_init(&liveness, graph);
   for (uint32_t i = 0; i < hosted->count && status == MR_OK; i++) {
-    hosted->ops[i].not_before = last_maker(graph, &liveness, hosted->ops[i].op);
+    hosted->ops[i].not_before = last_maker(graph, &liveness, hosted->ops[i].op, false);
   }
   if (status == MR_OK) {
     find_barrier(hosted, graph, &liveness);

@@ -37,13 +37,14 @@
 
 struct mr_hosted_op {
   mr_op_id op;
-  mr_op_id not_before; /* the last op of the device that makes what it reads; MR_NO_OP: none */
+  mr_op_id not_before; /* the last op of the device that makes what it reads, in its step;
+                          MR_NO_OP: none */
   double device_seconds, host_seconds;
   bool can_leave;          /* the host can be handed it, whatever the size of pages */
   double handover_seconds; /* that the device takes for that at least */
   bool awaited;            /* by device ops, which read what it writes: */
   mr_op_id reader;         /* the first of them in a step; MR_NO_OP: none does */
-  mr_op_id maker;          /* the last of the device that makes what it reads, be it a step ago */
+  mr_op_id maker;          /* not_before or, where that is none, the same of a step ago */
   double made_bytes;       /* by device ops in the step, for it and its like, that do not rest */
   double anew_bytes;       /* that it writes anew, and ops of the device read */
 };

@@ -2,6 +2,8 @@
 /* The queues of a plan: every op and every move in the total order, births and operands. */
 #include <stdlib.h>
 
+#include "base/base.h"
+#include "plan/host.h"
 #include "plan/lower.h"
 
 /*
@@ -33,9 +35,8 @@ static int by_order(const void *left, const void *right) {
 
 /* The moves of one link, sorted; returns how many. */
 static uint32_t list_moves(const struct mr_draft *draft, mr_link link, struct move *moves) {
-  bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
-  bool host = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_DEVICE_TO_HOST;
-  uint8_t decision = host ? MR_DECISION_HOST : MR_DECISION_NVME;
+  bool fetch = mr_link_fetches(link);
+  uint8_t decision = mr_link_is_nvme(link) ? MR_DECISION_NVME : MR_DECISION_HOST;
   bool swept = link == MR_LINK_HOST_TO_DEVICE && mr_draft_is_beside_host(draft);
   uint32_t n = draft->op_count;
   uint32_t count = 0;
@@ -54,7 +55,7 @@ static mr_status add_link(struct mr_lowering *l, mr_link link, struct move *move
   const struct mr_draft *draft = l->draft;
   struct mr_program_plan *plan = l->plan;
   uint32_t queue = MR_QUEUE_OF(link);
-  bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
+  bool fetch = mr_link_fetches(link);
   uint32_t count = list_moves(draft, link, moves);
   plan->instructions[queue] = mr_allocate(count, sizeof **plan->instructions);
   if (plan->instructions[queue] == NULL) {

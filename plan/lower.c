@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "plan/colour.h"
+#include "plan/stages.h"
+
 /* The access that closes a gap on a line, counted from the tensor's first: a gap between two
  * accesses has the number of the one that opens it, unless one comes before them all. */
 static uint32_t closing_access(const struct mr_draft *draft, uint32_t gap) {

@@ -3,12 +3,13 @@
 #ifndef MEMRUN_PLAN_LOWER_H
 #define MEMRUN_PLAN_LOWER_H
 
+#include "plan/colour.h"
 #include "plan/draft.h"
 
 struct mr_lowering {
   const struct mr_draft *draft;
   struct mr_program_plan *plan;
-  struct mr_colour_item *items; /* for each instance; page_count 0: small */
+  struct mr_colour_item *items; /* for each instance; page_count 0: small, or on the host */
   uint32_t *stay_of_access;     /* for each access on the device: its instance */
   uint32_t *host_stay;          /* for each tensor: its instance on the host; MR_NO_INSTANCE */
   uint32_t *slot_of_gap;        /* for each gap: its host slot or extent */

@@ -12,9 +12,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/bound.h"
-#include "plan/draft.h"
+#include "plan/host.h"
 #include "plan/ladder.h"
+#include "plan/stages.h"
 
 #define USUAL_PART  0.25 /* of all tensors moves over a usual link in the time of the ops */
 #define LEVELS      3u   /* of each kind of link */
@@ -47,7 +49,7 @@ static void set_machine(struct machines *m, uint32_t number) {
   double host = (double)(cell % host_levels) - host_levels / 2;
   double nvme = (double)(cell / host_levels) - levels_of(m, MR_TIER_NVME) / 2;
   for (uint32_t l = 0; l < MR_LINK_COUNT; l++) {
-    double level = mr_link_overlaps((mr_link)l) ? nvme : host;
+    double level = mr_link_is_nvme((mr_link)l) ? nvme : host;
     m->drawn.link[l] = (struct mr_link_rate){.bytes_per_second = m->usual_bytes_per_second *
                                                                  pow(LEVEL_STEP, level)};
   }
@@ -262,8 +264,9 @@ mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
                            USUAL_PART * all_bytes(problem->program) / op_seconds};
   m.drawn.search_from = 0;
   m.drawn.search_rounds = 1;
+  m.drawn.whole_budget = false;
   mr_status status = MR_OK;
-  if (problem->useful_seconds > 0) {
+  if (mr_plan_must_be_useful(problem)) {
     status = is_hopeless(&m, problem->budget_bytes[MR_TIER_DEVICE], &hopeless);
   }
   if (status != MR_OK || hopeless) {

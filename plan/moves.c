@@ -9,7 +9,8 @@
  */
 #include <stdlib.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/stages.h"
 
 #define WALKS   2u
 

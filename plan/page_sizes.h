@@ -21,6 +21,15 @@ struct mr_page_choice {
   bool wasteful; /* of no use where everything can be kept with smaller ones */
 };
 
+/* The pages of a tensor or of scratch; 0: it is small. */
+uint64_t mr_plan_pages_of(uint64_t bytes, uint64_t page_bytes);
+
+/* The bytes of the largest tensor or scratch. */
+uint64_t mr_plan_largest_bytes(const struct mr_graph *graph);
+
+/* Whether so many bytes have few enough pages, on the host too, for their numbers (plan/runs.h). */
+bool mr_plan_can_number(uint64_t bytes, uint64_t page_bytes);
+
 /* Fills in the page sizes that may be used, the largest first; returns how many: at least one that
  * is not wasteful. */
 uint32_t mr_plan_list_pages(const struct mr_plan_problem *problem, struct mr_page_choice *choices);

@@ -16,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/host.h"
 #include "plan/ladder.h"
+#include "plan/stages.h"
 
 /* Predictions closer than this part are equal. */
 #define SAME_SECONDS 1e-3

@@ -27,18 +27,20 @@ struct mr_placement {
 /* Whether the program has so many ops that less is tried. */
 bool mr_placement_is_long(const struct mr_placement *p);
 
-/* Plans the trial of that number where it is wanted; `context` is the placement. MR_NO_MEMORY. */
+/* Plans the trial of that number where it is wanted; `context` is the placement. MR_NO_MEMORY,
+ * MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_placement_plan(void *context, uint32_t index);
 
 /* Keeps the trial's plan where it is the best so far, else ends it. Returns its seconds; INFINITY:
  * it is of no use. */
 double mr_placement_take(struct mr_placement *p, struct mr_trial *trial);
 
-/* Plans the first trial alone and takes it. MR_NO_MEMORY. */
+/* Plans the first trial alone and takes it. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_placement_try(struct mr_placement *p);
 
 /* Takes better plans with ops on a host that is apart, where the best has none, or there is none
- * yet: plan/place_apart.c. `none`: that with none is one of them. MR_NO_MEMORY. */
+ * yet: plan/place_apart.c. `none`: that with none is one of them. MR_NO_MEMORY, MR_INVALID.
+ */
 MR_CHECK_RESULT mr_status mr_placement_improve_apart(struct mr_placement *p, bool none);
 
 #endif

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
 #include "plan/page_sizes.h"
 #include "plan/place.h"
 #include "plan/updates.h"

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/ladder.h"
 #include "plan/maker.h"
+#include "plan/stages.h"
 
 static void maker_init(struct mr_maker *maker, const struct mr_plan_problem *problem,
                        struct mr_program_plan *plan) {
@@ -186,21 +188,17 @@ static mr_status find_want(struct mr_maker *maker, bool *wants_out) {
   return status;
 }
 
-static bool must_be_useful(const struct mr_plan_problem *problem) {
-  return problem->useful_seconds > 0 && !isinf(problem->useful_seconds);
-}
-
 /* Whether no plan that takes so long at least would be of use, or better than the best. */
 static bool is_hopeless(const struct mr_maker *maker, double bound_seconds) {
   const struct mr_program_plan *best = maker->plan;
   const struct mr_plan_problem *problem = maker->problem;
-  return (must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
+  return (mr_plan_must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
          (best->fits && bound_seconds >= best->step_seconds * (1 - MR_ROUNDING));
 }
 
-static void name_largest_op(const struct mr_graph *graph, struct mr_program_plan *plan) {
-  for (uint32_t k = 0; k < graph->op_count; k++) {
-    uint64_t bytes = mr_op_working_bytes(graph, k, 1);
+void mr_plan_name_largest_op(struct mr_program_plan *plan) {
+  for (uint32_t k = 0; k < plan->program->op_count; k++) {
+    uint64_t bytes = mr_op_working_bytes(plan->program, k, 1);
     if (bytes > plan->largest_op_bytes) {
       plan->largest_op = k;
       plan->largest_op_bytes = bytes;
@@ -228,7 +226,7 @@ static mr_status try_smallest(struct mr_maker *maker, enum mr_draft_effort effor
 struct rung {
   struct mr_maker *maker;
   uint64_t device_bytes;
-  double bound_seconds;
+  double bound_seconds; /* 0: not found, as there was nothing to compare it with */
   struct mr_program_plan plan;
   mr_status status; /* one that was planned in vain failed in vain */
 };
@@ -244,6 +242,18 @@ struct descent {
   bool ended;              /* no rung is left that could be better */
   struct rung rungs[RUNGS_AT_ONCE];
 };
+
+/* Whether a rung is hopeless by its bound, which is found once there is a plan to beat: that may be
+ * after the rung was planned ahead. */
+static mr_status judge_bound(struct mr_maker *maker, struct rung *rung, bool *hopeless_out) {
+  bool compared = mr_plan_must_be_useful(maker->problem) || maker->plan->fits;
+  mr_status status = MR_OK;
+  if (compared && rung->bound_seconds == 0) {
+    status = bound_at(maker, rung->device_bytes, &rung->bound_seconds);
+  }
+  *hopeless_out = is_hopeless(maker, rung->bound_seconds);
+  return status;
+}
 
 /* The next rung, unless the descent has ended. */
 static mr_status find_rung(struct descent *descent, struct rung *rung) {
@@ -263,10 +273,7 @@ static mr_status find_rung(struct descent *descent, struct rung *rung) {
     return MR_OK;
   }
   *rung = (struct rung){.device_bytes = descent->device_bytes, .plan = {problem->program}};
-  bool compared = must_be_useful(problem) || maker->plan->fits;
-  mr_status status = compared ? bound_at(maker, rung->device_bytes, &rung->bound_seconds) : MR_OK;
-  descent->ended = is_hopeless(maker, rung->bound_seconds);
-  return status;
+  return judge_bound(maker, rung, &descent->ended);
 }
 
 static mr_status plan_rung(void *context, uint32_t index) {
@@ -298,9 +305,11 @@ static mr_status judge_rungs(struct descent *descent, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     struct rung *rung = &descent->rungs[i];
     bool fits = rung->plan.fits;
-    if (is_hopeless(maker, rung->bound_seconds)) {
+    bool hopeless = false;
+    mr_status status = judge_bound(maker, rung, &hopeless);
+    if (status != MR_OK || hopeless) {
       descent->ended = true;
-      return MR_OK;
+      return status;
     }
     if (rung->status != MR_OK) {
       return rung->status;
@@ -414,7 +423,7 @@ static mr_status make(struct mr_maker *maker) {
   bool useless = problem->footprint_alone;
   bool wants_room = false;
   mr_status status = mr_maker_draft(maker, maker->footprint_choice, &draft);
-  if (status == MR_OK && !useless && must_be_useful(problem)) {
+  if (status == MR_OK && !useless && mr_plan_must_be_useful(problem)) {
     status = bound_at(maker, problem->budget_bytes[MR_TIER_DEVICE], &bound_seconds);
     useless = is_hopeless(maker, bound_seconds);
   }
@@ -430,7 +439,7 @@ static mr_status make(struct mr_maker *maker) {
   plan->smallest_device_bytes = wants_room ? UINT64_MAX : plan->smallest_device_bytes;
   plan->useless = useless;
   plan->footprint_bytes = maker->footprint_bytes[maker->footprint_choice];
-  name_largest_op(problem->program, plan);
+  mr_plan_name_largest_op(plan);
   return status;
 }
 

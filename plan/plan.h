@@ -131,8 +131,25 @@
 #define MR_NO_INSTANCE    UINT32_MAX
 #define MR_NO_SLOT        UINT32_MAX
 
+/* Moves over links of NVMe overlap; those between device and host come one after the other. */
+static inline bool mr_link_is_nvme(mr_link link) {
+  return link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+}
+
+/* Whether what crosses the link comes to the device. */
+static inline bool mr_link_fetches(mr_link link) {
+  return link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
+}
+
+/* Whether a queue serves a link of NVMe. */
+static inline bool mr_queue_is_nvme(uint32_t queue) {
+  return queue == MR_QUEUE_OF(MR_LINK_NVME_READ) || queue == MR_QUEUE_OF(MR_LINK_NVME_WRITE);
+}
+
 /* Sums of the same seconds in another order differ by less, relatively. */
 #define MR_ROUNDING 1e-9
+/* What has fewer seconds left in a simulation is over. */
+#define MR_INSTANT 1e-12
 
 /* What the machine does; from measurement or from a file. */
 struct mr_link_rate {
@@ -145,16 +162,24 @@ enum { MR_DECISION_KEEP = 0, MR_DECISION_HOST = 1, MR_DECISION_NVME = 2 };
 /* Parts of a step, of equal numbers of ops: what a link is worth differs from one to the next. */
 #define MR_STEP_PARTS 32u
 
+/* How far ahead fetches look, in the order in which searches try them. */
+enum {
+  MR_LOOKAHEAD_LEAST = 0,
+  MR_LOOKAHEAD_WHOLE,
+  MR_LOOKAHEAD_PART,
+  MR_LOOKAHEAD_LESS,
+  MR_LOOKAHEADS
+};
+
 /* How gaps are chosen, and moves swept then (plan/search.c). */
 struct mr_search_trial {
   uint32_t spare;     /* pages left free when gaps are chosen: the limit over 2^spare; 0: none */
-  uint32_t lookahead; /* one of MR_LOOKAHEADS */
+  uint32_t lookahead; /* MR_LOOKAHEAD_LEAST ... */
   uint32_t yield;     /* pages kept free by writes that yield: the limit over 2^yield; 0: none do */
   bool guided;        /* by what room is worth */
   bool early;         /* what is to leave does so while it is still read */
   uint32_t held;      /* gradients of eight that do not leave */
 };
-#define MR_LOOKAHEADS 4u
 #define MR_MOST_SPARE 6u
 
 /* What a search found best. By it a plan of almost the same problem is made with one choice and
@@ -380,7 +405,8 @@ struct mr_program_plan {
   uint32_t extent_count;
   struct mr_gap *gaps;
   uint32_t gap_count;
-  struct mr_home *homes; /* for each tensor; only persistent ones and inputs mean something */
+  struct mr_home *homes; /* for each tensor; those of what goes round the end of the step and of
+                            inputs mean something */
 
   /* Queue 0 has one instruction for each op, in order; the queue of the host, for those that it
    * runs. */
@@ -404,8 +430,9 @@ struct mr_program_plan {
 
 /*
  * Plans. A problem that does not fit gives MR_OK and fits false with the figures. The same problem
- * gives the same plan. MR_INVALID: a rate that is not positive, page_bytes that is no power of two
- * from 4 KiB to 2 MiB; MR_NO_MEMORY.
+ * gives the same plan. MR_INVALID, and one line says why: a rate that is not positive, a latency or
+ * seconds of an op that are negative or no number, page_bytes that is no power of two from 4 KiB to
+ * 2 MiB, more pages than have numbers, no ops, extents in units of 0 bytes. MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_program_plan_make(const struct mr_plan_problem *problem,
                                                struct mr_program_plan **plan_out);
@@ -427,7 +454,7 @@ uint64_t mr_program_plan_moved_bytes(const struct mr_program_plan *plan);
 MR_CHECK_RESULT mr_status mr_program_plan_list_ranges(const struct mr_program_plan *plan,
                                                       uint32_t *ranges, uint32_t *count_out);
 
-/* Whether it fits and keeps everything. */
+/* Whether it fits and no link has anything to move; tensors may rest below. */
 bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan);
 
 /*
@@ -436,9 +463,10 @@ bool mr_program_plan_moves_nothing(const struct mr_program_plan *plan);
  * order wrote, that no page, slot or extent has two owners at once, that births name every instance
  * before its first touch, that budgets hold at every moment and that the second step starts in the
  * state in which the first did: every home holds the last version of its tensor, and nothing else
- * need be valid, because the client may write homes between steps. An evaluation step is replayed
- * as well: it runs every move but skips ops, so what a skipped op would have written whole must
- * have been fetched where it goes home. MR_CORRUPT logs the first fault by name; MR_INVALID: the
+ * need be valid, because the client may write homes between steps. So are the steps that run other
+ * than the rest: the first, the last before a rest, the one after it, and an evaluation step, which
+ * runs every move but skips ops, so that what a skipped op would have written whole must have been
+ * fetched where it goes home. MR_CORRUPT logs the first fault by name; MR_INVALID: the
  * plan does not fit; MR_NO_MEMORY.
  */
 MR_CHECK_RESULT mr_status mr_program_plan_verify(const struct mr_plan_problem *problem,

@@ -25,7 +25,7 @@ struct mr_plan_header {
   struct mr_digest job; /* of the client's graph */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t footprint_bytes; /* of the client's graph; told, never used */
-  mr_op_id *again;          /* ops of the client's graph that run twice, ascending */
+  mr_op_id *again;          /* ops of the client's graph that run twice, in any order */
   uint32_t again_count;
   bool deferred;    /* updates run in the next step: mr_graph_defer */
   uint32_t staying; /* of the last of them so many do not */

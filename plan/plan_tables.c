@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/host.h"
 #include "plan/plan_text.h"
+#include "plan/stages.h"
 
 struct loader {
   const struct mr_plan_file *file;
@@ -432,15 +433,11 @@ static mr_status check_needs(const struct loader *l) {
 
 static void sum_queues(const struct mr_plan_problem *problem, struct mr_program_plan *plan) {
   plan->host_op_count = mr_plan_count_host_ops(plan);
+  mr_plan_name_largest_op(plan);
   for (uint32_t k = 0; k < plan->program->op_count; k++) {
     bool handed_over = plan->instructions[MR_QUEUE_COMPUTE][k].handed_over;
     plan->compute_seconds += handed_over ? 0 : problem->op_seconds[k];
     plan->host_seconds += handed_over ? mr_host_op_seconds(problem, k) : 0;
-    uint64_t bytes = mr_op_working_bytes(plan->program, k, 1);
-    if (bytes > plan->largest_op_bytes) {
-      plan->largest_op = k;
-      plan->largest_op_bytes = bytes;
-    }
   }
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
     uint32_t queue = MR_QUEUE_OF(link);

@@ -2,6 +2,8 @@
 /* What the moves of a tensor cost while gaps are chosen. */
 #include "plan/draft.h"
 
+#include "plan/drive.h"
+
 /* A tensor of more gaps, one that many ops use in turn, is looked at in parts. */
 #define MANY_GAPS 32u
 
@@ -15,7 +17,7 @@ struct bill {
 /* Adds a move of the tensor over the link, beside op `op`, and over the one that it crosses. */
 static void add_move(struct bill *bill, mr_tensor_id tensor, mr_link link, uint32_t op) {
   const struct mr_draft *draft = bill->draft;
-  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_draft_crossed(draft->problem, l)) {
+  for (mr_link l = link; l < MR_LINK_COUNT; l = mr_plan_crossed(draft->problem, l)) {
     double scarcity = draft->scarcity[l][mr_draft_part(draft, op)];
     bill->sum += bill->price[l] * (1 + scarcity) * draft->move_seconds[tensor][l];
   }

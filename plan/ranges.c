@@ -39,6 +39,8 @@ mr_status mr_program_plan_list_ranges(const struct mr_program_plan *plan, uint32
   }
   free(last);
   free(before);
-  *count_out = count;
+  if (status == MR_OK) {
+    *count_out = count;
+  }
   return status;
 }

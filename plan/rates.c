@@ -5,7 +5,8 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/drive.h"
+#include "plan/host.h"
 
 struct point {
   double read, write;
@@ -55,7 +56,7 @@ static double host_memory_rate(const struct mr_plan_problem *problem,
                                const uint64_t budget[MR_TIER_COUNT]) {
   double most = MR_HOST_LEAST_PACE * problem->host_bytes_per_second;
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
-    bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+    bool nvme = mr_link_is_nvme(link);
     most += nvme && budget[MR_TIER_NVME] == 0 ? 0 : problem->link[link].bytes_per_second;
   }
   double rate = problem->host_memory_bytes_per_second;

@@ -43,7 +43,7 @@ static struct share share_of(const struct mr_draft *draft, mr_link link, uint32_
   double mixed = draft->problem->nvme_mixed_bytes_per_second;
   double own = load_of(draft, link, part);
   bool weighs = draft->times.seconds >= LINKS_WEIGH * draft->clock[draft->op_count];
-  if (!mr_link_overlaps(link) || !weighs || !(mixed > 0) || mixed >= both) {
+  if (!mr_link_is_nvme(link) || !weighs || !(mixed > 0) || mixed >= both) {
     return (struct share){own, 1};
   }
   mr_link other = link == MR_LINK_NVME_READ ? MR_LINK_NVME_WRITE : MR_LINK_NVME_READ;

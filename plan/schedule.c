@@ -12,9 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/draft.h"
+#include "plan/drive.h"
 #include "plan/evict_lane.h"
 #include "plan/gap_index.h"
+#include "plan/host.h"
 #include "plan/host_lane.h"
 
 /* How many fetches of a link are looked at for one that can start. */
@@ -394,8 +397,8 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
   lane->active = grant.item;
   lane->busy = true;
   lane->remaining_seconds =
-      mr_draft_move_seconds(sweep->draft->problem, lane->link,
-                            sweep->draft->program->tensors[sweep->draft->gaps[gap].tensor].bytes);
+      mr_plan_move_seconds(sweep->draft->problem, lane->link,
+                           sweep->draft->program->tensors[sweep->draft->gaps[gap].tensor].bytes);
 }
 
 /* Whether a write had better leave a shared drive to the read that goes on: nobody wants its pages
@@ -431,8 +434,8 @@ static void try_evict(struct sweep *sweep, struct mr_evict_lane *lane) {
   g->yielded = lane->yielded;
   lane->yielded = false;
   lane->busy = true;
-  lane->remaining_seconds = mr_draft_move_seconds(sweep->draft->problem, lane->link,
-                                                  sweep->draft->program->tensors[g->tensor].bytes);
+  lane->remaining_seconds = mr_plan_move_seconds(sweep->draft->problem, lane->link,
+                                                 sweep->draft->program->tensors[g->tensor].bytes);
 }
 
 /* How fast whoever is under way goes, as a part of its own rate. */
@@ -511,12 +514,12 @@ static void advance(struct sweep *sweep) {
   for (uint32_t i = 0; i < 2; i++) {
     struct fetch_lane *fetch = &sweep->fetch[i];
     struct mr_evict_lane *evict = &sweep->evict[i];
-    if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= 1e-12) {
+    if (fetch->busy && (fetch->remaining_seconds -= pass * paces.fetch[i]) <= MR_INSTANT) {
       fetch->busy = false;
       uint32_t gap = fetch->index.gaps[fetch->active];
       sweep->arrived[mr_op_in_turn(sweep->draft->gaps[gap].before_op, sweep->n)]++;
     }
-    if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= 1e-12) {
+    if (evict->busy && (evict->remaining_seconds -= pass * paces.evict[i]) <= MR_INSTANT) {
       evict->busy = false;
       uint32_t gone = mr_evict_lane_gap(evict, 0);
       const struct mr_draft_gap *gap = &sweep->draft->gaps[gone];
@@ -528,7 +531,7 @@ static void advance(struct sweep *sweep) {
     }
   }
   mr_host_lane_pass(&sweep->host, pass * paces.host);
-  if (sweep->running && (sweep->op_remaining_seconds -= pass * paces.op) <= 1e-12) {
+  if (sweep->running && (sweep->op_remaining_seconds -= pass * paces.op) <= MR_INSTANT) {
     finish_op(sweep);
   }
 }

@@ -8,14 +8,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "plan/alike.h"
 #include "plan/draft.h"
+#include "plan/host.h"
 
 #define SEARCH_LAPS   2u /* of a trial: one to fill the queues, one to measure */
 #define FINAL_LAPS    3u
 #define LEAST_GAIN    1e-9 /* relative: a smaller gain is rounding */
-#define WHOLE_STEP    1u   /* a lookahead */
-#define PART_OF_STEP  2u
 #define FIRST_YIELD   6u   /* 1/64 of the limit */
 #define USUAL_SPARE   4u   /* 1/16 of it: near what searches find best */
 #define GOOD_ENOUGH   1e-4 /* of the compute time: no more trials */
@@ -41,13 +41,38 @@ struct effort {
 };
 
 enum length { SHORT_PROGRAM, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
+enum site { ALONE, BESIDE_HOST, SITES }; /* ops run on a host beside the device, or none do */
 
-/* Alone, and with ops on a host beside the device. */
-static const struct effort efforts[LENGTHS][2] = {
-    /* worse, price_rounds, early_rounds, far, held, alike, alike_here */
-    [SHORT_PROGRAM] = {{2, 4, 4, INFINITY, 0, 12, 6}, {2, 4, 4, INFINITY, 0, 12, 6}},
-    [USUAL_PROGRAM] = {{2, 4, 2, 0.1, 2, 8, 6}, {2, 4, 4, INFINITY, 2, 8, 6}},
-    [LONG_PROGRAM] = {{1, 2, 0, 0.1, 0, 2, 4}, {2, 2, 0, 0.1, 0, 2, 4}},
+static const struct effort efforts[LENGTHS][SITES] = {
+    [SHORT_PROGRAM] = {[ALONE] = {.worse = 2,
+                                  .price_rounds = 4,
+                                  .early_rounds = 4,
+                                  .far = INFINITY,
+                                  .alike = 12,
+                                  .alike_here = 6},
+                       [BESIDE_HOST] = {.worse = 2,
+                                        .price_rounds = 4,
+                                        .early_rounds = 4,
+                                        .far = INFINITY,
+                                        .alike = 12,
+                                        .alike_here = 6}},
+    [USUAL_PROGRAM] = {[ALONE] = {.worse = 2,
+                                  .price_rounds = 4,
+                                  .early_rounds = 2,
+                                  .far = 0.1,
+                                  .held = 2,
+                                  .alike = 8,
+                                  .alike_here = 6},
+                       [BESIDE_HOST] = {.worse = 2,
+                                        .price_rounds = 4,
+                                        .early_rounds = 4,
+                                        .far = INFINITY,
+                                        .held = 2,
+                                        .alike = 8,
+                                        .alike_here = 6}},
+    [LONG_PROGRAM] =
+        {[ALONE] = {.worse = 1, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4},
+         [BESIDE_HOST] = {.worse = 2, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4}},
 };
 
 struct search {
@@ -56,6 +81,7 @@ struct search {
   struct mr_draft_saved best;
   struct mr_search_trial best_trial;
   double best_seconds;
+  double last_seconds; /* of the last choice; INFINITY where that does not fit */
   double compute_seconds;
 };
 
@@ -72,9 +98,12 @@ static uint64_t part_of(uint64_t pages, uint32_t halvings) {
 static void set_trial(struct mr_draft *draft, const struct mr_search_trial *trial) {
   /* How far ahead fetches look: the whole step, or less so that early fetches do not take the room
    * of late evictions. */
-  static const double lookahead_parts[MR_LOOKAHEADS] = {0.01, 2.0, 0.15, 0.04};
+  static const double parts[MR_LOOKAHEADS] = {[MR_LOOKAHEAD_LEAST] = 0.01,
+                                              [MR_LOOKAHEAD_LESS] = 0.04,
+                                              [MR_LOOKAHEAD_PART] = 0.15,
+                                              [MR_LOOKAHEAD_WHOLE] = 2.0};
   draft->spare_pages = part_of(draft->limit_pages, trial->spare);
-  draft->lookahead_seconds = lookahead_parts[trial->lookahead] * draft->clock[draft->op_count];
+  draft->lookahead_seconds = parts[trial->lookahead] * draft->clock[draft->op_count];
   draft->yield_pages = part_of(draft->limit_pages, trial->yield);
   draft->is_guided = trial->guided;
   draft->writes_early = trial->early;
@@ -131,8 +160,13 @@ static mr_status try_choice(struct search *search, const struct mr_search_trial 
   bool fits = false;
   mr_draft_reset(search->draft);
   set_trial(search->draft, trial);
+  search->last_seconds = INFINITY;
   mr_status status = mr_draft_choose(search->draft, search->draft->spare_pages, &fits);
-  return status == MR_OK && fits ? try_sweep(search, trial) : status;
+  if (status == MR_OK && fits) {
+    status = try_sweep(search, trial);
+    search->last_seconds = search->draft->times.seconds;
+  }
+  return status;
 }
 
 /* The lookahead of drafts before others are tried. What a host that is apart makes had better come
@@ -140,7 +174,7 @@ static mr_status try_choice(struct search *search, const struct mr_search_trial 
  * shorter on average, up to 10 %. Short programs, planned for many machines, gain nothing. */
 static uint32_t first_lookahead(const struct mr_draft *draft) {
   bool asks = mr_draft_is_beside_host(draft) && length_of(draft) != SHORT_PROGRAM;
-  return asks ? PART_OF_STEP : 0;
+  return asks ? MR_LOOKAHEAD_PART : MR_LOOKAHEAD_LEAST;
 }
 
 /* Drafts that leave more and more of the limit free for moves in flight. */
@@ -242,7 +276,7 @@ static mr_status try_guide(struct search *search) {
     trial.guided = ways[i].guided;
     mr_draft_follow_guide(draft, ways[i].strength);
     status = try_choice(search, &trial);
-    if (draft->times.seconds >= before) break;
+    if (search->last_seconds >= before) break;
   }
   end_asking(search, before, GUIDE_GAIN);
   return status;
@@ -346,7 +380,7 @@ static mr_status try_refills(struct search *search) {
   struct mr_draft *draft = search->draft;
   const struct mr_search_trial trial = search->best_trial;
   double before = search->best_seconds;
-  uint32_t kept = 1;
+  uint32_t kept = 0;
   mr_status status = MR_OK;
   mr_draft_restore(draft, &search->best);
   mr_draft_save(draft, draft->unfilled);
@@ -372,7 +406,7 @@ static mr_status try_usual(struct search *search) {
   if (!mr_draft_is_beside_host(search->draft)) {
     return try_choice(search, &(struct mr_search_trial){.spare = USUAL_SPARE, .yield = yield});
   }
-  return try_sweep(search, &(struct mr_search_trial){.lookahead = WHOLE_STEP});
+  return try_sweep(search, &(struct mr_search_trial){.lookahead = MR_LOOKAHEAD_WHOLE});
 }
 
 /* Choices are priced by what binds their sweeps. Those of a sweep that looks too far ahead, or

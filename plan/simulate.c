@@ -9,11 +9,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/drive.h"
+#include "plan/host.h"
+#include "plan/stages.h"
 
 #define STEPS      5u
 #define FIRST_STEP 2u /* the first measured; those before fill the queues */
-#define ROUNDING   1e-12
 
 struct player {
   const struct mr_plan_problem *problem;
@@ -32,29 +34,24 @@ static double bind_seconds(const struct player *player, const struct mr_instruct
   return instruction->bind_moves * player->problem->bind_seconds_per_move;
 }
 
-static bool overlaps(uint32_t queue) {
-  return queue != MR_QUEUE_COMPUTE && queue != MR_QUEUE_HOST &&
-         mr_link_overlaps((mr_link)(queue - MR_QUEUE_OF(0)));
-}
-
 /* For how long it takes up its queue. */
 static double instruction_seconds(const struct player *player, uint32_t queue,
                                   const struct mr_instruction *instruction) {
-  double bind = overlaps(queue) ? 0 : bind_seconds(player, instruction);
+  double bind = mr_queue_is_nvme(queue) ? 0 : bind_seconds(player, instruction);
   if (queue == MR_QUEUE_HOST) {
     return mr_host_op_seconds(player->problem, instruction->op);
   }
   if (instruction->handed_over) {
     return bind +
-           mr_draft_move_seconds(player->problem, MR_LINK_DEVICE_TO_HOST,
-                                 mr_host_handover_bytes(player->plan->program, instruction->op,
-                                                        player->plan->page_bytes));
+           mr_plan_move_seconds(player->problem, MR_LINK_DEVICE_TO_HOST,
+                                mr_host_handover_bytes(player->plan->program, instruction->op,
+                                                       player->plan->page_bytes));
   }
   if (queue == MR_QUEUE_COMPUTE) {
     return bind + player->problem->op_seconds[instruction->op];
   }
-  return bind + mr_draft_move_seconds(player->problem, (mr_link)(queue - MR_QUEUE_OF(0)),
-                                      player->plan->instances[instruction->instance].bytes);
+  return bind + mr_plan_move_seconds(player->problem, (mr_link)(queue - MR_QUEUE_OF(0)),
+                                     player->plan->instances[instruction->instance].bytes);
 }
 
 static bool is_over(const struct player *player, const struct mr_wait *wait, uint32_t step) {
@@ -200,7 +197,7 @@ static void find_paces(struct player *player, double *paces) {
 /* How long after its bytes have passed the move that passes is finished: what goes before its bytes
  * counts here too, for it goes on while the bytes of others pass. */
 static double delay_seconds(const struct player *player, uint32_t queue) {
-  if (!overlaps(queue)) {
+  if (!mr_queue_is_nvme(queue)) {
     return 0;
   }
   const struct mr_program_plan *plan = player->plan;
@@ -227,7 +224,7 @@ static double next_event(const struct player *player, const double *paces) {
 static void finish_what_is_due(struct player *player, uint32_t queue) {
   const double *due_seconds = player->due_seconds[queue];
   while (player->finished[queue] < player->passed[queue] &&
-         due_seconds[player->finished[queue]] <= player->now_seconds + ROUNDING) {
+         due_seconds[player->finished[queue]] <= player->now_seconds + MR_INSTANT) {
     uint32_t count = player->plan->instruction_count[queue];
     uint32_t index = player->finished[queue]++;
     if (index / count == FIRST_STEP) {
@@ -246,7 +243,7 @@ static bool advance(struct player *player) {
   }
   player->now_seconds += pass;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    if (busy(player, q) && (player->remaining_seconds[q] -= pass * paces[q]) <= ROUNDING) {
+    if (busy(player, q) && (player->remaining_seconds[q] -= pass * paces[q]) <= MR_INSTANT) {
       player->due_seconds[q][player->passed[q]] = player->now_seconds + delay_seconds(player, q);
       player->passed[q]++;
     }
@@ -271,7 +268,7 @@ static void sum_links(const struct mr_plan_problem *problem, struct mr_program_p
     plan->link_seconds[l] = 0;
     for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
       uint32_t instance = plan->instructions[queue][i].instance;
-      plan->link_seconds[l] += mr_draft_move_seconds(problem, l, plan->instances[instance].bytes);
+      plan->link_seconds[l] += mr_plan_move_seconds(problem, l, plan->instances[instance].bytes);
     }
   }
 }

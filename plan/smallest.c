@@ -2,6 +2,9 @@
 /* The smallest device budget that would do. */
 #include "plan/maker.h"
 
+#include "base/base.h"
+#include "plan/stages.h"
+
 /* A smallest budget is looked for with so many pages of one size at most: a process maps about as
  * many (vm.max_map_count). */
 #define MOST_FIT_PAGES 65536u

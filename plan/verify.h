@@ -87,7 +87,8 @@ const char *mr_verify_tensor_name(const struct mr_verifier *v, mr_tensor_id tens
 /* True where op k lies in the instance's stay. */
 bool mr_verify_covers(const struct mr_instance *instance, uint32_t k);
 
-/* Inputs, parameters and states rest somewhere between steps, and so do carried tensors. */
+/* Inputs, parameters and states rest somewhere between steps, and so do carried tensors, and
+ * derived ones that are not made anew. */
 bool mr_verify_has_home(const struct mr_verifier *v, mr_tensor_id tensor);
 
 /* Log a fault of the plan as a whole, or of one instruction; MR_CORRUPT. */

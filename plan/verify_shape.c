@@ -226,6 +226,12 @@ static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
                                           });
     return status == MR_OK && v->problem->half_pages ? check_halves(v, number) : status;
   }
+  if (bytes >= plan->page_bytes / 2) {
+    return mr_verify_plan_fault("instance %u of %s: %llu bytes are small, and half a page is %llu",
+                                number, mr_verify_tensor_name(v, instance->tensor),
+                                (unsigned long long)bytes,
+                                (unsigned long long)(plan->page_bytes / 2));
+  }
   if (instance->page_count != 0 || instance->small_offset % OPERAND_ALIGNMENT != 0 ||
       instance->small_offset > plan->small_bytes ||
       bytes > plan->small_bytes - instance->small_offset) {

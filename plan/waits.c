@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/stages.h"
 
 #define WALKS     2u
 #define NO_OWNER  UINT32_MAX
@@ -120,12 +121,6 @@ static mr_status add_wait(struct walker *w, struct mr_instruction *instruction, 
   return MR_OK;
 }
 
-/* Instructions of an NVMe queue overlap: one that starts says nothing of those before it but that
- * they have started. */
-static bool is_serial(uint32_t queue) {
-  return queue != MR_QUEUE_OF(MR_LINK_NVME_READ) && queue != MR_QUEUE_OF(MR_LINK_NVME_WRITE);
-}
-
 static void join(struct clock *clock, const struct clock *other) {
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     clock->count[q] = clock->count[q] > other->count[q] ? clock->count[q] : other->count[q];
@@ -137,7 +132,7 @@ static mr_status finish(struct walker *w, uint32_t queue, uint32_t walk) {
   struct mr_program_plan *plan = w->plan;
   uint32_t index = w->done[queue]++;
   struct clock *clock = &w->started[queue];
-  if (is_serial(queue)) {
+  if (!mr_queue_is_nvme(queue)) {
     clock->count[queue] = index;
   }
   bool kept[MR_QUEUE_COUNT];
@@ -158,7 +153,7 @@ static mr_status finish(struct walker *w, uint32_t queue, uint32_t walk) {
     }
   }
   /* What it needs of its own queue is finished by what it waits for elsewhere. */
-  MR_ASSERT(is_serial(queue) || w->need.count[queue] <= clock->count[queue]);
+  MR_ASSERT(!mr_queue_is_nvme(queue) || w->need.count[queue] <= clock->count[queue]);
   w->clocks[queue][index] = *clock;
   w->clocks[queue][index].count[queue] = index + 1;
   memset(&w->need, 0, sizeof w->need);
@@ -168,15 +163,14 @@ static mr_status finish(struct walker *w, uint32_t queue, uint32_t walk) {
 static void walk_move(struct walker *w, uint32_t queue, const struct mr_instruction *move,
                       bool fetch) {
   const struct mr_program_plan *plan = w->plan;
-  bool host =
-      queue == MR_QUEUE_OF(MR_LINK_HOST_TO_DEVICE) || queue == MR_QUEUE_OF(MR_LINK_DEVICE_TO_HOST);
-  struct history *below = host ? &w->slots[move->slot] : &w->extents[move->slot];
+  bool nvme = mr_queue_is_nvme(queue);
+  struct history *below = nvme ? &w->extents[move->slot] : &w->slots[move->slot];
   if (move->after_op) {
     need(w, MR_QUEUE_COMPUTE, w->done[MR_QUEUE_COMPUTE]);
   }
   if (fetch) {
     be_born(w, move->instance);
-  } else if (host) {
+  } else if (!nvme) {
     const struct mr_slot *slot = &plan->slots[move->slot];
     take_pages(w, &plan->host_pages[slot->first_page], slot->page_count, w->host_page_owner,
                w->slots, move->slot);
@@ -192,15 +186,7 @@ static struct history *history_of(struct walker *w, uint32_t number) {
 }
 
 static bool writes_operand(const struct mr_op *op, uint32_t operand) {
-  if (operand >= op->input_count) {
-    return true;
-  }
-  for (uint32_t i = 0; i < op->output_count; i++) {
-    if (op->outputs[i] == op->inputs[operand]) {
-      return true;
-    }
-  }
-  return false;
+  return operand >= op->input_count || mr_op_writes(op, op->inputs[operand]);
 }
 
 /* The op's accesses, by the queue that runs it. */
@@ -250,7 +236,7 @@ static mr_status walk_link(struct walker *w, mr_link link, uint32_t k, uint32_t 
   struct mr_program_plan *plan = w->plan;
   uint32_t queue = MR_QUEUE_OF(link);
   uint32_t count = plan->instruction_count[queue];
-  bool fetch = link == MR_LINK_HOST_TO_DEVICE || link == MR_LINK_NVME_READ;
+  bool fetch = mr_link_fetches(link);
   while (w->done[queue] < (walk + 1) * count) {
     const struct mr_instruction *move = &plan->instructions[queue][w->done[queue] - walk * count];
     if (move->op != k) break;

@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 #include "plan/bound.h"
-#include "plan/draft.h"
 #include "plan/dual.h"
+#include "plan/host.h"
 #include "plan/rates.h"
 
 static double over(double bytes, double rate) {

@@ -10,15 +10,6 @@ static bool is_train_only(const struct mr_op *op) {
   return (op->flags & MR_OP_TRAIN_ONLY) != 0;
 }
 
-static bool is_input(const struct mr_op *op, mr_tensor_id tensor) {
-  for (uint32_t i = 0; i < op->input_count; i++) {
-    if (op->inputs[i] == tensor) {
-      return true;
-    }
-  }
-  return false;
-}
-
 bool mr_value_lives_anyway(const struct mr_values *values, uint32_t value) {
   return values->values[value].producer == MR_NO_OP ||
          values->values[value].first_train != MR_NO_OP;
@@ -60,7 +51,7 @@ static void values_number(struct mr_values *v, uint32_t *current) {
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
       mr_tensor_id tensor = op->outputs[i];
-      if (is_input(op, tensor)) {
+      if (mr_op_reads(op, tensor)) {
         value_touch(v, current[tensor], k, true);
       } else {
         current[tensor] = v->value_count;
@@ -99,7 +90,7 @@ static bool op_may_repeat(const struct mr_graph *graph, const struct mr_op *op) 
     return false;
   }
   for (uint32_t i = 0; i < op->output_count; i++) {
-    if (is_input(op, op->outputs[i]) ||
+    if (mr_op_reads(op, op->outputs[i]) ||
         mr_role_is_persistent(graph->tensors[op->outputs[i]].role)) {
       return false;
     }

@@ -44,7 +44,7 @@ static json_t *seconds_by_link(const double *seconds) {
 static json_t *holding_json(const struct mr_holding *holding) {
   json_t *object = json_object();
   mr_status status = object == NULL ? MR_NO_MEMORY : MR_OK;
-  for (uint32_t role = 0; role < MR_ROLE_COUNT; role++) {
+  for (uint32_t role = 0; role < MR_HELD_ROLES; role++) {
     put(object, mr_role_names[role], json_integer((json_int_t)holding->role_bytes[role]), &status);
   }
   put(object, "small", json_integer((json_int_t)holding->small_bytes), &status);

@@ -9,72 +9,11 @@
 
 #include "base/base.h"
 #include "runtime/amend.h"
+#include "runtime/effort.h"
 #include "runtime/vary.h"
 
-/*
- * How much is tried. Plans without search tell about which candidates are good, within some per
- * cent: of a dozen, the one that is best with search takes 1 % less time on average than that of
- * three, and up to 3 %. So many are searched as have so many ops together, and fewer where the
- * program is long, or where ops run on a host beside the device, since each is then planned in a
- * dozen ways.
- */
-struct effort {
-  uint32_t finalists;    /* candidates that stay, by plans without search */
-  uint32_t searched;     /* of them, at most */
-  uint32_t searched_ops; /* and, but for one or two, no more than have so many ops together */
-  uint32_t aimed;        /* of them, planned for other aims too */
-  uint32_t placed_ops;   /* so many of them choose anew which ops run on the host */
-  uint32_t amend_ops;    /* plans in which single decisions are changed (runtime/amend.c) */
-  uint32_t vary_ops;     /* variants of the best that are swept (runtime/vary.c) */
-  uint32_t budget_ops;   /* plans for lower budgets, where no program competes with this one */
-};
-
-enum length { SHORT_PROGRAM = 0, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
-enum host {
-  PROCESSOR_COMPUTES = 0,
-  DEVICE_ALONE,
-  ABOVE_BOTH_TIERS,
-  BESIDE_HOST,
-  BESIDE_HOST_ABOVE_NVME,
-  HOSTS
-};
-
-#define LONG_JOB_OPS     1500u /* more are long; MR_MACHINE_OPS at most are short */
-#define SHORT_BUDGET_OPS 6000u
-#define VARY_OPS         100000u
-#define MAX_BUDGETS      1000u /* of the ladder: all there are */
-_Static_assert(SHORT_BUDGET_OPS / MR_MACHINE_OPS >= MR_MACHINE_ROUNDS &&
-                   MAX_BUDGETS >= MR_MACHINE_ROUNDS,
-               "short programs are planned for many machines (plan/machines.c)");
-
-/*
- * Short programs have time for other aims, without which those of two layers are slower with more
- * to work with three times as often; longer ones gain nothing by them. Where the processor computes
- * a usual program, a dozen candidates compete: changes of single decisions gain 0.04 % there, so
- * that few are made; the host's ops are chosen by plans without search, and without the few that
- * choose anew plans are slower with more to work with by two or three times as much. Where what a
- * device that runs all ops has no room for takes both tiers, fewer candidates are searched; there,
- * and where the host runs ops above NVMe, half as many changes of single decisions do as well.
- * Beside a device plans are varied, but of the longest: steps get 0.2 % shorter, up to 3.6 %.
- */
-static const struct effort efforts[LENGTHS][HOSTS] = {
-    /* finalists, searched, searched_ops, aimed, placed_ops, amend_ops, vary_ops, budget_ops */
-    [SHORT_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
-                       [DEVICE_ALONE] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
-                       [ABOVE_BOTH_TIERS] = {12, 12, 9000, 5, 0, 8000, 0, SHORT_BUDGET_OPS},
-                       [BESIDE_HOST] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS},
-                       [BESIDE_HOST_ABOVE_NVME] = {12, 12, 1350, 12, 0, 8000, 0, SHORT_BUDGET_OPS}},
-    [USUAL_PROGRAM] = {[PROCESSOR_COMPUTES] = {12, 12, 9000, 0, 2000, 2300, 0, 2200},
-                       [DEVICE_ALONE] = {12, 12, 7500, 0, 0, 7000, VARY_OPS, 2200},
-                       [ABOVE_BOTH_TIERS] = {12, 12, 3000, 0, 0, 4000, VARY_OPS, 2200},
-                       [BESIDE_HOST] = {4, 4, 2000, 0, 0, 8000, VARY_OPS, 2200},
-                       [BESIDE_HOST_ABOVE_NVME] = {4, 4, 2000, 0, 0, 4000, VARY_OPS, 2200}},
-    [LONG_PROGRAM] = {[PROCESSOR_COMPUTES] = {4, 3, 9000, 0, 0, 8000, 0, 0},
-                      [DEVICE_ALONE] = {4, 3, 9000, 0, 0, 8000, VARY_OPS, 0},
-                      [ABOVE_BOTH_TIERS] = {4, 3, 9000, 0, 0, 8000, VARY_OPS, 0},
-                      [BESIDE_HOST] = {4, 3, 2000, 0, 0, 8000, VARY_OPS, 0},
-                      [BESIDE_HOST_ABOVE_NVME] = {4, 3, 2000, 0, 0, 8000, VARY_OPS, 0}},
-};
+#define MAX_BUDGETS 1000u /* of the ladder: all there are */
+_Static_assert(MAX_BUDGETS >= MR_MACHINE_ROUNDS, "small programs go down all of it");
 
 /* Beside a host so many finalists are planned with updates in the next step as have so many ops
  * together: where there is no NVMe none of the longest, of which one candidate is searched. A plan
@@ -83,13 +22,13 @@ static const struct effort efforts[LENGTHS][HOSTS] = {
 /* So many aims are tried as have so many ops together. */
 #define AIM_OPS 1200u
 #define PLACED  3u /* finalists at most */
-#define WHOLE   2u /* the same; of a long program one */
+#define WHOLE   2u /* the same; of a large program one */
 #define AMENDED 3u /* the same */
 
 /*
  * What a plan is made for in place of the problem at hand, on which it is then judged: a lower
  * budget of the ladder, slower or faster links. Searches miss some per cent here and there, and
- * what one misses is often found for a machine that is almost the same: so plans of short programs
+ * what one misses is often found for a machine that is almost the same: so plans of small programs
  * are half as often slower with more to work with. The first of the list find most. Copies at half
  * their rate are among the three that one affords beside a device and NVMe: without them one of 4
  * layers was 11 % slower with copies twice as fast.
@@ -112,24 +51,28 @@ bool mr_finalists_host_runs(const struct mr_finalists *finalists) {
          problem->budget_bytes[MR_TIER_HOST] > 0;
 }
 
-static bool is_short(const struct mr_finalists *finalists) {
-  return finalists->plan->graph->op_count <= MR_MACHINE_OPS;
+static enum mr_program_size size_of(const struct mr_finalists *finalists) {
+  return mr_program_size_of(finalists->plan->graph->op_count);
 }
 
-static bool is_long(const struct mr_finalists *finalists) {
-  return finalists->plan->graph->op_count > LONG_JOB_OPS;
+static bool is_small(const struct mr_finalists *finalists) {
+  return size_of(finalists) == MR_PROGRAM_SMALL;
 }
 
-static const struct effort *effort_of(const struct mr_finalists *finalists) {
-  enum length length = is_short(finalists)  ? SHORT_PROGRAM
-                       : is_long(finalists) ? LONG_PROGRAM
-                                            : USUAL_PROGRAM;
+static bool is_large(const struct mr_finalists *finalists) {
+  return size_of(finalists) == MR_PROGRAM_LARGE;
+}
+
+static const struct mr_effort *effort_of(const struct mr_finalists *finalists) {
   bool torn = finalists->torn;
-  enum host host = mr_finalists_host_runs(finalists) ? (torn ? BESIDE_HOST_ABOVE_NVME : BESIDE_HOST)
-                   : !finalists->plan->problem.host_apart ? PROCESSOR_COMPUTES
-                   : torn                                 ? ABOVE_BOTH_TIERS
-                                                          : DEVICE_ALONE;
-  return &efforts[length][host];
+  if (mr_finalists_host_runs(finalists)) {
+    return mr_effort_of(size_of(finalists),
+                        torn ? MR_PROGRAM_BESIDE_ABOVE_NVME : MR_PROGRAM_BESIDE_HOST);
+  }
+  bool apart = finalists->plan->problem.host_apart;
+  return mr_effort_of(size_of(finalists), !apart ? MR_PROGRAM_PROCESSOR
+                                          : torn ? MR_PROGRAM_ABOVE_BOTH
+                                                 : MR_PROGRAM_ALONE);
 }
 
 void mr_finalists_init(struct mr_finalists *finalists, struct mr_plan *plan) {
@@ -168,8 +111,7 @@ static bool is_at_hand(const struct aim *aim) {
 
 static void set_links(struct mr_plan_problem *problem, const struct aim *aim) {
   for (mr_link l = 0; l < MR_LINK_COUNT; l++) {
-    bool copies = l == MR_LINK_DEVICE_TO_HOST || l == MR_LINK_HOST_TO_DEVICE;
-    problem->link[l].bytes_per_second *= copies ? aim->copy : aim->drive;
+    problem->link[l].bytes_per_second *= mr_link_is_nvme(l) ? aim->drive : aim->copy;
   }
   problem->nvme_mixed_bytes_per_second *= aim->drive;
 }
@@ -281,7 +223,7 @@ static bool is_first_of_kind(const struct mr_finalists *finalists,
 }
 
 /* Whether search chooses anew which ops run on the host, not the plan without search: beside a
- * device that is apart, in long programs once, and in short programs for lower budgets too. Where
+ * device that is apart, in large programs once, and in small programs for lower budgets too. Where
  * the processor computes both mostly choose alike, and searching one choice, not three, takes a
  * third: it is left to the best few. So it is beside a host where updates stay for it to run, or
  * where there is NVMe too: the best of either kind are asked. A host without room leaves nothing to
@@ -294,14 +236,14 @@ static bool places_anew(const struct mr_finalists *finalists, const struct mr_ca
   if (finalists->plan->problem.budget_bytes[MR_TIER_HOST] == 0) {
     return true;
   }
-  if (is_short(finalists)) {
+  if (is_small(finalists)) {
     return at_hand || (aim->from > 0 && aim->budgets == 1);
   }
   bool costly = has_staying(candidate) || finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;
   if (mr_finalists_host_runs(finalists) && costly && !is_first_of_kind(finalists, candidate)) {
     return false;
   }
-  return at_hand && (apart ? !(is_long(finalists) && finalists->turned) : finalists->placing);
+  return at_hand && (apart ? !(is_large(finalists) && finalists->turned) : finalists->placing);
 }
 
 /* Plans a finalist for another aim. */
@@ -524,15 +466,15 @@ static mr_status place_best(struct mr_finalists *finalists, uint32_t searched,
  */
 static bool is_whole_at_once(const struct mr_finalists *finalists) {
   bool costly = finalists->plan->graph->op_count > MR_LONG_OPS || mr_finalists_host_runs(finalists);
-  return costly && !is_short(finalists);
+  return costly && !is_small(finalists);
 }
 
 static mr_status try_whole(struct mr_finalists *finalists, uint32_t searched,
                            const struct aim *at_hand) {
-  if (is_short(finalists) || finalists->whole) {
+  if (is_small(finalists) || finalists->whole) {
     return MR_OK;
   }
-  uint32_t most = is_long(finalists) ? 1 : WHOLE;
+  uint32_t most = is_large(finalists) ? 1 : WHOLE;
   finalists->whole = true;
   mr_status status = take_turn(finalists, searched < most ? searched : most, at_hand);
   finalists->whole = false;
@@ -544,11 +486,11 @@ static mr_status try_whole(struct mr_finalists *finalists, uint32_t searched,
  * to 5.5 % shorter by the second. Beside a host the ways to plan one are made side by side. With
  * NVMe, where the host would do, the best are searched again: others gained in none of 180 jobs. */
 static uint32_t searched_of(const struct mr_finalists *finalists) {
-  const struct effort *effort = effort_of(finalists);
+  const struct mr_effort *effort = effort_of(finalists);
   uint32_t least = mr_finalists_host_runs(finalists) ? 1 : 2;
   uint32_t affordable = effort->searched_ops / finalists->plan->graph->op_count;
   uint64_t most = mr_min_u64(affordable, effort->searched);
-  bool again = finalists->amended && !is_short(finalists);
+  bool again = finalists->amended && !is_small(finalists);
   return (uint32_t)mr_min_u64(finalists->count, again ? least : mr_max_u64(most, least));
 }
 

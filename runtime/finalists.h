@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best recompute candidates: they are planned with search, those of short programs for budgets
+/* The best recompute candidates: they are planned with search, those of small programs for budgets
  * and links near those at hand too, the best are changed in single decisions, and of these the best
  * is varied. */
 #ifndef MEMRUN_RUNTIME_FINALISTS_H
@@ -79,7 +79,7 @@ uint32_t mr_finalists_affordable(const struct mr_finalists *finalists, uint64_t 
 /* How many of the finalists, the best first, are planned with updates in the next step too. */
 uint32_t mr_finalists_deferred(const struct mr_finalists *finalists);
 
-/* Plans the finalists with search, those of short programs for what is near too, changes them in
+/* Plans the finalists with search, those of small programs for what is near too, changes them in
  * single decisions and varies the best, the latter two once; the best is the first then.
  * MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_finalists_search(struct mr_finalists *finalists);

@@ -283,10 +283,9 @@ mr_status mr_machine_parse(const char *path, const char *text, size_t bytes,
                            struct mr_machine *machine_out) {
   struct mr_machine machine = {.op_overhead_seconds = DEFAULT_OP_OVERHEAD_SECONDS};
   for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    bool copy = link == MR_LINK_DEVICE_TO_HOST || link == MR_LINK_HOST_TO_DEVICE;
     /* A machine without NVMe needs positive rates there all the same. */
-    machine.link[link] = (struct mr_link_rate){1, copy ? DEFAULT_COPY_LATENCY_SECONDS
-                                                       : DEFAULT_NVME_LATENCY_SECONDS};
+    machine.link[link] = (struct mr_link_rate){
+        1, mr_link_is_nvme(link) ? DEFAULT_NVME_LATENCY_SECONDS : DEFAULT_COPY_LATENCY_SECONDS};
   }
   struct reader reader = {.path = path, .machine = &machine};
   mr_status status = MR_OK;

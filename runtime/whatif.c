@@ -55,7 +55,7 @@ static mr_status ask_faster(const struct mr_plan *plan, mr_link link, double fac
                             struct mr_outcome *outcome_out) {
   struct mr_plan_problem problem = plan->problem;
   struct mr_link_rate *rate = problem.link;
-  bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+  bool nvme = mr_link_is_nvme(link);
   double before =
       rate[MR_LINK_NVME_READ].bytes_per_second + rate[MR_LINK_NVME_WRITE].bytes_per_second;
   *outcome_out = (struct mr_outcome){0};

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(plan unit/plan_programs.c)
+memrun_unit_test(plan_asked unit/plan_programs.c)
 memrun_unit_test(plan_books)
 memrun_unit_test(plan_runs)
 memrun_unit_test(plan_drive unit/plan_programs.c)

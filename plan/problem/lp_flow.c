@@ -102,7 +102,10 @@ static int compare_pieces(const void *left, const void *right) {
   }
   double x = price_of(a);
   double y = price_of(b);
-  return (x > y) - (x < y);
+  if (x != y) {
+    return x < y ? -1 : 1;
+  }
+  return (a->amount > b->amount) - (a->amount < b->amount); /* sums have one order */
 }
 
 /* Those that are alive at no point are kept for nothing. */

@@ -13,8 +13,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "plan/bound.h"
 #include "plan/draft.h"
+#include "plan/stages.h"
 #include "recompute/recompute.h"
 #include "unit/plan_programs.h"
 

@@ -11,8 +11,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
 #include "plan/dual.h"
+#include "plan/host.h"
 #include "plan/problem/lp.h"
 #include "unit/dual_lp.h"
 #include "unit/plan_programs.h"

@@ -61,7 +61,7 @@ static void draw_fini(struct draw *draw) {
 
 static uint64_t sum_of(const struct mr_holding *holding) {
   uint64_t sum = holding->small_bytes + holding->rounding_bytes + holding->idle_bytes;
-  for (uint32_t role = 0; role < MR_ROLE_COUNT; role++) {
+  for (uint32_t role = 0; role < MR_HELD_ROLES; role++) {
     sum += holding->role_bytes[role];
   }
   return sum;

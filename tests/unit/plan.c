@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/colour.h"
 #include "unit/plan_programs.h"
 
 #define PAGE 4096u
@@ -250,23 +251,6 @@ static void small_tensors_share_their_arena(void **state) {
   fixture_fini(&f);
 }
 
-static void bad_problems_are_refused(void **state) {
-  (void)state;
-  struct fixture f;
-  struct mr_program_plan *plan = NULL;
-  fixture_init(&f, sandwich());
-  f.problem.page_bytes = 12288;
-  assert_int_equal(mr_program_plan_make(&f.problem, &plan), MR_INVALID);
-  f.problem.page_bytes = PAGE;
-  f.problem.link[MR_LINK_NVME_READ].bytes_per_second = 0;
-  assert_int_equal(mr_program_plan_make(&f.problem, &plan), MR_INVALID);
-  f.problem.link[MR_LINK_NVME_READ].bytes_per_second = 1e9;
-  f.op_seconds[1] = -1;
-  assert_int_equal(mr_program_plan_make(&f.problem, &plan), MR_INVALID);
-  assert_null(plan);
-  fixture_fini(&f);
-}
-
 static void wrapping_stays_lend_their_pages(void **state) {
   (void)state;
   /* Item 0 goes round the end of 10 ops; 1 fits into its hole, 2 does not. */
@@ -392,7 +376,6 @@ int main(void) {
       cmocka_unit_test(host_is_counted_in_smaller_pages),
       cmocka_unit_test(untouched_parameter_rests_below),
       cmocka_unit_test(small_tensors_share_their_arena),
-      cmocka_unit_test(bad_problems_are_refused),
       cmocka_unit_test(wrapping_stays_lend_their_pages),
       cmocka_unit_test(huge_pages_may_waste_where_memory_is_short),
       cmocka_unit_test(training_step_hides_its_moves),

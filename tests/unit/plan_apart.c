@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
 #include "plan/evict_lane.h"
 #include "plan/updates.h"
 #include "unit/plan_programs.h"

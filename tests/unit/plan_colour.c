@@ -6,7 +6,8 @@
 
 #include <cmocka.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/colour.h"
 
 #define SEEDS   2000u
 #define OPS     24u

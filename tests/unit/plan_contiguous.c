@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/colour.h"
 #include "unit/plan_programs.h"
 
 #define SEEDS 150u

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "base/base.h"
+#include "plan/host.h"
 #include "unit/plan_programs.h"
 
 #define PAGE      4096u

@@ -82,7 +82,9 @@ static void the_host_has_room_for_what_is_kept(void **state) {
     rig_init(&rig, seed);
     for (uint32_t i = 0; i < 2 * OPS; i++) {
       uint32_t gap = (uint32_t)mr_random_below(&rig.random, rig.draft.gap_count);
-      (void)mr_draft_decide(&rig.draft, gap, MR_DECISION_HOST);
+      if (rig.draft.gaps[gap].decision == MR_DECISION_KEEP) {
+        (void)mr_draft_decide(&rig.draft, gap, MR_DECISION_HOST);
+      }
     }
     for (uint32_t i = 0; i < rig.draft.gap_count; i++) {
       refused += keep(&rig.draft, rig.draft.gap_count - 1 - i);

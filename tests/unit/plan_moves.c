@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/draft.h"
+#include "plan/stages.h"
 
 #define OPS       3u
 #define PAGES     4u

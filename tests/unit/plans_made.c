@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "model/plans.h"
-#include "plan/draft.h"
 
 /* The linker chose these names. NOLINTBEGIN(bugprone-reserved-identifier) */
 mr_status __real_mr_plan_place(const struct mr_plan_problem *problem, struct mr_program_plan *plan);

@@ -302,6 +302,16 @@ static void faults_are_named(void **state) {
   instances[IB].last_op = 3;
   expect_words(&f, "op u|instance 8");
   instances[IB].last_op = 4;
+  instances[IX].small = true; /* of a whole page */
+  instances[IX].small_offset = 64;
+  instances[IX].page_count = 0;
+  f.plan.small_bytes = 2 * PAGE;
+  f.problem.budget_bytes[MR_TIER_DEVICE] = 9 * PAGE;
+  expect_words(&f, "instance 0 of x|4096 bytes are small|half a page is 2048");
+  instances[IX].small = false;
+  instances[IX].small_offset = 0;
+  instances[IX].page_count = 1;
+  f.problem.budget_bytes[MR_TIER_DEVICE] = 8 * PAGE;
   pages[3] = 6; /* b where m is */
   expect_words(&f, "device page 6|(b)|(m)");
   pages[3] = 3;

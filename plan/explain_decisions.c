@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "plan/draft.h"
+#include "plan/drive.h"
 #include "plan/explain.h"
 
 /* Compares names as if every number in them were the same. */
@@ -70,7 +70,7 @@ static void add_moves(const struct mr_plan_problem *problem, const struct mr_pro
   uint32_t tensors = plan->program->tensor_count;
   for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
     uint32_t queue = MR_QUEUE_OF(link);
-    bool nvme = link == MR_LINK_NVME_READ || link == MR_LINK_NVME_WRITE;
+    bool nvme = mr_link_is_nvme(link);
     for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
       const struct mr_instance *stay = &plan->instances[plan->instructions[queue][i].instance];
       struct entry *entry = &entries[(nvme ? tensors : 0) + stay->tensor];
@@ -79,7 +79,7 @@ static void add_moves(const struct mr_plan_problem *problem, const struct mr_pro
       entry->decision.tensor = stay->tensor;
       entry->decision.tensor_count = 1;
       entry->decision.bytes += stay->bytes;
-      entry->decision.seconds += mr_draft_move_seconds(problem, link, stay->bytes);
+      entry->decision.seconds += mr_plan_move_seconds(problem, link, stay->bytes);
     }
   }
 }
