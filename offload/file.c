@@ -25,16 +25,82 @@
 #define STATX_DIO_OFF_OFFSET 156u
 #define NAME_TRIES           16u
 
-mr_status mr_file_available(const struct mr_nvme_path *path, uint64_t *bytes_out) {
+static uint64_t in_chunks(uint64_t bytes) {
+  return bytes / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
+}
+
+/* What may be used of the file system of a path, and which that is. */
+static mr_status look_at(const char *path, uint64_t *usable_out, dev_t *system_out) {
   struct statfs status;
-  if (statfs(path->path, &status) != 0) {
-    mr_log(MR_LOG_ERROR, "nvme %s: %s", path->path, strerror(errno));
+  struct stat folder;
+  if (statfs(path, &status) != 0 || stat(path, &folder) != 0) {
+    mr_log(MR_LOG_ERROR, "nvme %s: %s", path, strerror(errno));
     return MR_IO;
   }
   uint64_t free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
-  uint64_t usable = free_bytes - mr_min_u64(free_bytes / 20, MR_GIB);
-  usable = mr_min_u64(usable, path->limit_bytes);
-  *bytes_out = usable / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
+  *usable_out = in_chunks(free_bytes - mr_min_u64(free_bytes / 20, MR_GIB));
+  *system_out = folder.st_dev;
+  return MR_OK;
+}
+
+/* Paths on one file system share what may be used of it: evenly, but for those that want less.
+ * Returns whether they want more than that. */
+static bool share_system(const bool *there, uint32_t count, uint64_t usable, uint64_t *room_bytes) {
+  uint64_t given[MR_MAX_NVME_PATHS] = {0};
+  uint64_t wanted = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    wanted = there[i] && !mr_add_u64(wanted, room_bytes[i], &wanted) ? UINT64_MAX : wanted;
+  }
+  if (wanted <= usable) {
+    return false;
+  }
+  uint64_t left = usable;
+  while (left > 0) {
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      open += there[i] && given[i] < room_bytes[i];
+    }
+    uint64_t part = mr_max_u64(in_chunks(left / open), MR_STORE_CHUNK_BYTES);
+    for (uint32_t i = 0; i < count && left > 0; i++) {
+      uint64_t more = there[i] ? mr_min_u64(part, room_bytes[i] - given[i]) : 0;
+      more = mr_min_u64(more, left);
+      given[i] += more;
+      left -= more;
+    }
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    room_bytes[i] = there[i] ? given[i] : room_bytes[i];
+  }
+  return true;
+}
+
+mr_status mr_file_rooms(const struct mr_nvme_path *paths, uint32_t count, bool tells,
+                        uint64_t *room_bytes) {
+  dev_t systems[MR_MAX_NVME_PATHS];
+  uint64_t usable[MR_MAX_NVME_PATHS];
+  for (uint32_t i = 0; i < count; i++) {
+    mr_status status = look_at(paths[i].path, &usable[i], &systems[i]);
+    if (status != MR_OK) {
+      return status;
+    }
+    room_bytes[i] = in_chunks(mr_min_u64(usable[i], paths[i].limit_bytes));
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    bool there[MR_MAX_NVME_PATHS] = {false};
+    uint32_t before = 0;
+    uint32_t behind = 0;
+    for (uint32_t k = 0; k < count; k++) {
+      there[k] = systems[k] == systems[i];
+      before += there[k] && k < i;
+      behind += there[k] && k > i;
+    }
+    bool first = before == 0 && behind > 0;
+    if (first && share_system(there, count, usable[i], room_bytes) && tells) {
+      struct mr_size_text text;
+      mr_log_once(MR_LOG_WARN, "nvme %s and others are on one file system: they share %s",
+                  paths[i].path, mr_size_format(usable[i], &text));
+    }
+  }
   return MR_OK;
 }
 
@@ -75,11 +141,22 @@ static mr_status refuse_file(const char *directory) {
   return MR_IO;
 }
 
+static bool is_in_memory(const struct statfs *system) {
+  return system->f_type == TMPFS_MAGIC || system->f_type == RAMFS_MAGIC;
+}
+
 /* A folder that is none, or that may not be written, has as much free as any. */
 static mr_status try_file(const char *directory) {
   int fd = open_unlinked(directory, 0);
   if (fd < 0) {
     return refuse_file(directory);
+  }
+  struct statfs system;
+  if (fstatfs(fd, &system) == 0 && is_in_memory(&system)) {
+    mr_log_once(MR_LOG_WARN,
+                "nvme %s: a file system in host memory; what goes there takes that up, beside the "
+                "budgets of device and host",
+                directory);
   }
   close(fd);
   return MR_OK;
@@ -87,28 +164,23 @@ static mr_status try_file(const char *directory) {
 
 mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
                              uint64_t *bytes_out) {
+  uint64_t room_bytes[MR_MAX_NVME_PATHS];
   uint64_t total = 0;
-  for (uint32_t i = 0; i < path_count; i++) {
-    uint64_t bytes = 0;
-    mr_status status = mr_file_available(&paths[i], &bytes);
-    if (status == MR_OK) {
-      status = try_file(paths[i].path);
-    }
-    if (status != MR_OK) {
-      return status;
-    }
-    if (!mr_add_u64(total, bytes, &total)) {
-      total = UINT64_MAX / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
-    }
+  mr_status status = mr_file_rooms(paths, path_count, true, room_bytes);
+  for (uint32_t i = 0; i < path_count && status == MR_OK; i++) {
+    status = try_file(paths[i].path);
+    total = mr_add_u64(total, room_bytes[i], &total) ? total : in_chunks(UINT64_MAX);
   }
-  *bytes_out = total;
-  return MR_OK;
+  if (status == MR_OK) {
+    *bytes_out = total;
+  }
+  return status;
 }
 
 /* Whether the file takes direct I/O in multiples of MR_STORE_ALIGN. */
 static bool takes_direct_io(int fd) {
   struct statfs system;
-  if (fstatfs(fd, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)) {
+  if (fstatfs(fd, &system) == 0 && is_in_memory(&system)) {
     return false; /* opens with O_DIRECT and ignores it */
   }
   _Alignas(8) uint8_t record[STATX_RECORD_BYTES] = {0};

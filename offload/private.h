@@ -224,7 +224,10 @@ mr_fault mr_fault_next(struct mr_fault_plan *plan, bool write);
 
 /* file.c: opens and reserves the file of a lane (path, chunk_count set). */
 MR_CHECK_RESULT mr_status mr_file_open(struct mr_lane *lane);
-MR_CHECK_RESULT mr_status mr_file_available(const struct mr_nvme_path *path, uint64_t *bytes_out);
+/* What each path can hold now, in whole chunks, all of them together; `tells`: a line says which
+ * share a file system that has less than they want. MR_IO. */
+MR_CHECK_RESULT mr_status mr_file_rooms(const struct mr_nvme_path *paths, uint32_t count,
+                                        bool tells, uint64_t *room_bytes);
 
 /* extent.c */
 MR_CHECK_RESULT mr_status mr_extent_tables_create(struct mr_store *store);

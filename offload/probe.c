@@ -290,7 +290,7 @@ static mr_status weigh_paths(const struct mr_store_options *options, uint64_t pa
     alone.path_count = 1;
     alone.paths[0] = options->paths[i];
     memset(alone.path_weights, 0, sizeof alone.path_weights);
-    mr_status status = mr_file_available(&alone.paths[0], &room_bytes);
+    mr_status status = mr_file_rooms(alone.paths, 1, false, &room_bytes);
     if (status == MR_OK && room_bytes >= ROOM_BYTES) {
       status = probe_paths(&alone, path_bytes, &rates);
       measured++;

@@ -88,13 +88,12 @@ static mr_status share_capacity(struct mr_store *store, const struct mr_store_op
   uint64_t room[MR_MAX_NVME_PATHS];
   uint64_t shares[MR_MAX_NVME_PATHS] = {0};
   uint64_t total_room = 0;
+  mr_status status = mr_file_rooms(options->paths, options->path_count, false, room);
+  if (status != MR_OK) {
+    return status;
+  }
   for (uint32_t i = 0; i < options->path_count; i++) {
-    uint64_t bytes = 0;
-    mr_status status = mr_file_available(&options->paths[i], &bytes);
-    if (status != MR_OK) {
-      return status;
-    }
-    room[i] = bytes / MR_STORE_CHUNK_BYTES;
+    room[i] /= MR_STORE_CHUNK_BYTES;
     total_room += room[i];
   }
   if (chunks > total_room) {

@@ -100,8 +100,9 @@ void mr_store_extent_zero(struct mr_store *store, uint32_t extent);
 
 /*
  * How many bytes the paths can hold now: for each the lower of its limit and what is free there
- * less a reserve (a twentieth, at most 1 GiB), in whole chunks. In each a file without a name is
- * made, and closed. MR_IO names a path that cannot be used.
+ * less a reserve (a twentieth, at most 1 GiB), in whole chunks; those on one file system share what
+ * it has. In each a file without a name is made, and closed. MR_IO names a path that cannot be
+ * used.
  */
 MR_CHECK_RESULT mr_status mr_store_available(const struct mr_nvme_path *paths, uint32_t path_count,
                                              uint64_t *bytes_out);

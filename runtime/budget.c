@@ -210,6 +210,25 @@ static void resolve_memory(struct mr_settings *settings, const struct mr_options
   settings->budget_bytes[MR_TIER_HOST] = host;
 }
 
+/* What the paths can hold, in whole chunks; a line where limits asked for more. */
+static mr_status resolve_nvme(struct mr_settings *settings) {
+  uint64_t limit_bytes = 0;
+  uint64_t *budget_bytes = &settings->budget_bytes[MR_TIER_NVME];
+  bool open = settings->budget_open[MR_TIER_NVME];
+  for (uint32_t i = 0; i < settings->nvme_count && !open; i++) {
+    uint64_t path_bytes = settings->nvme[i].limit_bytes / MR_STORE_CHUNK_BYTES;
+    open = settings->nvme[i].limit_bytes == MR_BUDGET_AUTO ||
+           !mr_add_u64(limit_bytes, path_bytes * MR_STORE_CHUNK_BYTES, &limit_bytes);
+  }
+  mr_status status = mr_store_available(settings->nvme, settings->nvme_count, budget_bytes);
+  if (status == MR_OK && !open && *budget_bytes < limit_bytes) {
+    struct mr_size_text text[2];
+    mr_log(MR_LOG_WARN, "only %s of nvme can be used, less than the budget of %s, which is cut",
+           mr_size_format(*budget_bytes, &text[0]), mr_size_format(limit_bytes, &text[1]));
+  }
+  return status;
+}
+
 /* A budget is no more than the machine that is described has. */
 static uint64_t cut_to_described(const struct mr_settings *settings, uint32_t tier,
                                  uint64_t given_bytes) {
@@ -269,9 +288,5 @@ mr_status mr_budget_resolve(struct mr_settings *settings, const struct mr_option
   } else {
     resolve_memory(settings, options);
   }
-  if (settings->nvme_count == 0) {
-    return MR_OK;
-  }
-  return mr_store_available(settings->nvme, settings->nvme_count,
-                            &settings->budget_bytes[MR_TIER_NVME]);
+  return settings->nvme_count == 0 ? MR_OK : resolve_nvme(settings);
 }

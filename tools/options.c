@@ -6,8 +6,10 @@
 
 /* A device or host budget below this cannot hold a kernel's operands. */
 #define MIN_BUDGET 65536.0
-#define MAX_BYTES  0x1.0p62
-#define MAX_COUNT  1e9
+/* Room on NVMe is taken in chunks of this size. */
+#define MIN_NVME  524288.0
+#define MAX_BYTES 0x1.0p62
+#define MAX_COUNT 1e9
 
 static const char *const device_words[] = {"cpu", "cuda", NULL};
 static const char *const offload_words[] = {"none", "host", "nvme", "auto", NULL};
@@ -32,7 +34,7 @@ const struct option options_table[] = {
     {"host-mem", 0, "SIZE", "budget of host memory (free memory decides)", OPTION_GROUP_PLACE,
      CLI_ALL, OPTION_SIZE, FIELD(train.run.host_bytes), 0, MAX_BYTES, NULL},
     {"nvme", 0, "PATH[:SIZE]", "a folder on NVMe and its budget; several are striped",
-     OPTION_GROUP_PLACE, CLI_ALL, OPTION_NVME, 0, MIN_BUDGET, MAX_BYTES, NULL},
+     OPTION_GROUP_PLACE, CLI_ALL, OPTION_NVME, 0, MIN_NVME, MAX_BYTES, NULL},
     {"offload", 0, "TIER", "the farthest tier that tensors go to", OPTION_GROUP_PLACE, CLI_JOBS,
      OPTION_CHOICE, FIELD(train.run.offload), 0, 0, offload_words},
     {"recompute", 0, "MODE", "run forward ops again instead of keeping results", OPTION_GROUP_PLACE,

@@ -508,6 +508,16 @@ static void test_probe(void **state) {
   uint64_t available = 0;
   assert_int_equal(mr_store_available(options.paths, 2, &available), MR_OK);
   assert_true(available >= 64 * CHUNK && available % CHUNK == 0);
+  /* The same folder twice holds no more than once, and a limit below its half is kept. */
+  struct mr_nvme_path twice[2] = {options.paths[0], options.paths[0]};
+  uint64_t once = 0;
+  twice[0].limit_bytes = twice[1].limit_bytes = MR_BUDGET_AUTO;
+  assert_int_equal(mr_store_available(twice, 1, &once), MR_OK);
+  assert_int_equal(mr_store_available(twice, 2, &available), MR_OK);
+  assert_true(available <= once + once / 100 && available % CHUNK == 0);
+  twice[0].limit_bytes = twice[1].limit_bytes = 3 * CHUNK;
+  assert_int_equal(mr_store_available(twice, 2, &available), MR_OK);
+  assert_int_equal(available, 6 * CHUNK);
   const struct mr_nvme_path none = {.path = "/dev/null", .limit_bytes = MR_BUDGET_AUTO};
   assert_int_equal(mr_store_available(&none, 1, &available), MR_IO);
 }
