@@ -79,8 +79,9 @@ static void print_row(const struct mr_graph *graph, const struct row *row) {
          used);
   if (layout->fits) {
     MR_ASSERT(mr_plan_verify(plan) == MR_OK);
+    double gap = layout->step_seconds / plan->bound_seconds - 1;
     printf("%9.4f %9.4f %7.2f%% %9.4f %4u\n", layout->step_seconds, plan->bound_seconds,
-           100 * (layout->step_seconds / plan->bound_seconds - 1), busiest_seconds(layout),
+           fabs(gap) < MR_ROUNDING ? 0 : 100 * gap, busiest_seconds(layout),
            plan->recomputed_op_count);
   } else {
     printf("does not fit; %llu MiB would do\n",

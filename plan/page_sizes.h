@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page is the largest power of two from 4 KiB to 2 MiB of which the budget holds at least 64
- * and that wastes at most 3 % of the tensors' bytes in rounding: few pages are mapped fast, huge
- * ones (2 MiB) spare the processor's translation caches, and waste is room lost. Where the program
- * does not fit so, smaller pages are tried: those of the smallest budget that would do.
+ * The page is the largest power of two from 4 KiB to 2 MiB of which the budget holds at least 64,
+ * or everything, and that wastes at most 3 % of the tensors' bytes in rounding: few pages are
+ * mapped fast, huge ones (2 MiB) spare the processor's translation caches, and waste is room lost.
+ * Where the program does not fit so, smaller pages are tried: those of the smallest budget that
+ * would do.
  */
 #ifndef MEMRUN_PLAN_PAGE_SIZES_H
 #define MEMRUN_PLAN_PAGE_SIZES_H

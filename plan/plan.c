@@ -144,7 +144,7 @@ static mr_status try_keeping(struct mr_maker *maker) {
   for (uint32_t i = 0; i < maker->choice_count && !maker->plan->fits; i++) {
     struct mr_draft *draft = NULL;
     const struct mr_page_choice *pages = &maker->choices[i];
-    if (pages->wasteful || device_bytes < pages->least_budget_bytes) continue;
+    if (pages->wasteful) continue;
     mr_status status = mr_maker_draft(maker, i, &draft);
     if (status != MR_OK) {
       return status;
