@@ -2,6 +2,7 @@
 memrun_unit_test(plan unit/plan_programs.c)
 memrun_unit_test(plan_asked unit/plan_programs.c)
 memrun_unit_test(plan_books)
+memrun_unit_test(plan_crowd)
 memrun_unit_test(plan_runs)
 memrun_unit_test(plan_drive unit/plan_programs.c)
 memrun_unit_test(plan_alike unit/plan_programs.c)

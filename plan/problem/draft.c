@@ -150,7 +150,8 @@ mr_status mr_problem_draft_create(const struct mr_problem *problem,
   }
   draft->problem = problem;
   draft->index = index;
-  draft->knobs = (struct mr_draft_knobs){.lookahead = problem->segment_count + 1, .patient = false};
+  draft->knobs =
+      (struct mr_problem_knobs){.lookahead = problem->segment_count + 1, .patient = false};
   draft->decisions = mr_allocate((uint64_t)problem->tensor_count, sizeof *draft->decisions);
   /* One entry more, for the difference after the last. */
   draft->load = mr_allocate(3 * boundary_count + 1, sizeof *draft->load);

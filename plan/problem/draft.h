@@ -55,7 +55,7 @@ struct mr_problem_index {
   double *limit;      /* for each point; INFINITY: the simulation decides */
 };
 
-struct mr_draft_knobs {
+struct mr_problem_knobs {
   int32_t lookahead; /* a tensor is fetched at most so many segments before it is needed */
   bool patient; /* a fetch leaves room for the next segment to start beside what still leaves */
 };
@@ -63,7 +63,7 @@ struct mr_draft_knobs {
 struct mr_problem_draft {
   const struct mr_problem *problem;
   const struct mr_problem_index *index;
-  struct mr_draft_knobs knobs;
+  struct mr_problem_knobs knobs;
   uint8_t *decisions;
   double *load;              /* for each point: device bytes */
   double *host_load;         /* for each boundary: bytes that rest on the host across it */

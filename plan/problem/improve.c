@@ -21,7 +21,7 @@
 #define NEAR_ENOUGH 1e-7
 
 static void turn_knob(struct mr_problem_trial *trial) {
-  struct mr_draft_knobs *knobs = &trial->search->draft->knobs;
+  struct mr_problem_knobs *knobs = &trial->search->draft->knobs;
   knobs->lookahead = 1 << mr_problem_trial_pick(trial, LOOKAHEAD_POWERS);
   knobs->patient = mr_problem_trial_pick(trial, 2) == 1;
 }
@@ -30,7 +30,7 @@ static void turn_knob(struct mr_problem_trial *trial) {
  * new time, where that is at most `most`, and takes it back otherwise. */
 static double try_once(struct mr_problem_trial *trial, double seconds, double most) {
   struct mr_problem_search *search = trial->search;
-  struct mr_draft_knobs knobs = search->draft->knobs;
+  struct mr_problem_knobs knobs = search->draft->knobs;
   trial->change_count = 0;
   bool knob = mr_problem_trial_pick(trial, KNOB_PERIOD) == 0;
   if (knob) { /* a knob shapes all later trials: it must earn that */

@@ -100,7 +100,7 @@ void mr_problem_merge_destroy(struct mr_problem_merge *merge);
 struct mr_problem_solution {
   int32_t tensor_count;
   uint8_t *decisions; /* the caller's */
-  struct mr_draft_knobs knobs;
+  struct mr_problem_knobs knobs;
   bool bold;            /* which index the decisions are for */
   double seconds;       /* of the last level's best; INFINITY: none was found */
   double bound_seconds; /* where to stop */
