@@ -15,7 +15,7 @@
 
 #include "plan/plan.h"
 
-#define MR_PLAN_FILE_VERSION   8u
+#define MR_PLAN_FILE_VERSION   9u
 #define MR_PLAN_FILE_MAX_BYTES (512u << 20)
 #define MR_PLAN_MACHINE_BYTES  160u
 

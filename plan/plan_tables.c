@@ -424,7 +424,7 @@ static mr_status check_needs(const struct loader *l) {
       mr_log(MR_LOG_ERROR, "plan %s: it needs %s of %s (%llu bytes); the budget is %s%s",
              l->file->name, mr_size_format(need[tier], &texts[0]), tiers[tier],
              (unsigned long long)need[tier], mr_size_format(budget, &texts[1]),
-             budget == 0 ? ": that tier is not in use" : "");
+             budget == 0 ? ": --offload leaves that tier out, or its budget is 0" : "");
       return MR_DOES_NOT_FIT;
     }
   }

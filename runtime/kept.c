@@ -7,6 +7,7 @@
  * machine now.
  */
 #include <errno.h>
+#include <isa-l/crc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,51 @@ static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
   return status;
 }
 
+/* The last line of a plan of so many bytes of text, which it follows: their checksum. */
+struct seal {
+  char text[32];
+};
+#define SEAL_BYTES 23u
+
+static void seal_find(struct seal *seal, char *text, size_t bytes) {
+  uint32_t crc = crc32_iscsi((unsigned char *)text, (int)bytes, UINT32_MAX) ^ UINT32_MAX;
+  int length = snprintf(seal->text, sizeof seal->text, ",\n\"crc32c\":\"%08x\"}\n", crc);
+  MR_ASSERT(length == SEAL_BYTES);
+}
+
+/* Puts it in place of the end of the text's object. */
+static mr_status seal_text(char **text) {
+  static const char end[] = "}\n";
+  size_t bytes = strlen(*text) - strlen(end);
+  struct seal seal;
+  MR_ASSERT(strcmp(*text + bytes, end) == 0);
+  seal_find(&seal, *text, bytes);
+  char *sealed = mr_allocate(bytes + SEAL_BYTES + 1, 1);
+  if (sealed == NULL) {
+    return MR_NO_MEMORY;
+  }
+  memcpy(sealed, *text, bytes);
+  memcpy(sealed + bytes, seal.text, SEAL_BYTES + 1);
+  free(*text);
+  *text = sealed;
+  return MR_OK;
+}
+
+static mr_status check_seal(const char *path, char *text, size_t bytes) {
+  struct seal seal = {{0}};
+  if (bytes > SEAL_BYTES) {
+    seal_find(&seal, text, bytes - SEAL_BYTES);
+  }
+  if (bytes <= SEAL_BYTES || memcmp(text + bytes - SEAL_BYTES, seal.text, SEAL_BYTES) != 0) {
+    mr_log(MR_LOG_ERROR,
+           "plan %s: its checksum is not that of its text: it was changed after it was kept, or is "
+           "damaged; 'memrun plan --out' makes it again",
+           path);
+    return MR_CORRUPT;
+  }
+  return MR_OK;
+}
+
 mr_status mr_plan_save(const struct mr_plan *plan, const char *path) {
   if (!plan->layout->fits) {
     mr_log(MR_LOG_ERROR, "plan %s: a plan that does not fit is not kept", path);
@@ -41,6 +87,9 @@ mr_status mr_plan_save(const struct mr_plan *plan, const char *path) {
   }
   char *text = NULL;
   mr_status status = print_plan(plan, &text);
+  if (status == MR_OK) {
+    status = seal_text(&text);
+  }
   if (status == MR_OK && !mr_file_write(path, text)) {
     mr_log(MR_LOG_ERROR, "plan %s: %s", path, strerror(errno));
     status = MR_IO;
@@ -209,6 +258,9 @@ mr_status mr_plan_load(struct mr_plan *plan, const struct mr_store_rates *nvme) 
   }
   struct mr_plan_file *file = NULL;
   status = mr_plan_file_open(plan->settings.plan_path, text, bytes, &file);
+  if (status == MR_OK) {
+    status = check_seal(plan->settings.plan_path, text, bytes);
+  }
   free(text);
   if (status == MR_OK) {
     status = take_file(plan, file, nvme);

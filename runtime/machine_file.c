@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/json.h"
 
 #define MAX_FILE_BYTES (64u << 10)
 #define MAX_LINE_BYTES 256u
@@ -162,10 +163,24 @@ static mr_status read_link(const struct reader *reader, const struct key *key, c
 
 /* ---- Lines ---- */
 
+/* Whether a screen and JSON can show it. */
+static bool is_plain(const char *text) {
+  json_t *string = json_string(text); /* NULL also where memory is short */
+  bool plain = string != NULL;
+  for (; *text != '\0' && plain; text++) {
+    plain = !iscntrl((unsigned char)*text);
+  }
+  json_decref(string);
+  return plain;
+}
+
 static mr_status read_name(const struct reader *reader, const char *value) {
   size_t length = strlen(value);
   if (length >= MR_MACHINE_NAME_BYTES) {
     return refuse(reader, "name: %zu bytes; at most %u", length, MR_MACHINE_NAME_BYTES - 1);
+  }
+  if (!is_plain(value)) {
+    return refuse(reader, "name: text in UTF-8 without control characters is wanted");
   }
   memcpy(reader->machine->name, value, length + 1);
   return MR_OK;

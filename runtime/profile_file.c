@@ -252,7 +252,10 @@ static mr_status read_profile(const char *path, struct mr_profile *profile_out) 
   fclose(file);
   free(text);
   if (status == MR_UNSUPPORTED) {
-    mr_log(MR_LOG_WARN, "profile %s: of another version of memrun; measuring again", path);
+    mr_log(MR_LOG_WARN,
+           "profile %s: of another version of memrun, or a value in it is missing or out of range; "
+           "measuring again",
+           path);
   }
   errno = error;
   return status;
@@ -261,7 +264,11 @@ static mr_status read_profile(const char *path, struct mr_profile *profile_out) 
 mr_status mr_profile_load(const char *path, const char *machine, struct mr_profile *profile_out) {
   mr_status status = read_profile(path, profile_out);
   if (status == MR_OK && strcmp(profile_out->machine, machine) != 0) {
-    mr_log(MR_LOG_INFO, "profile %s: of another machine or thread count; measuring again", path);
+    mr_log(
+        machine[0] == '\0' ? MR_LOG_DEBUG : MR_LOG_WARN,
+        "profile %s: of another machine or thread count ('%s', here '%s'); measuring this one in "
+        "its place",
+        path, profile_out->machine, machine);
     status = MR_UNSUPPORTED;
   }
   return status;

@@ -183,7 +183,7 @@ void mr_plan_log_refusal(const struct mr_plan *plan) {
   }
   mr_log(MR_LOG_ERROR,
          "does not fit: op %s needs %s on the device at once (%s); the smallest device budget that "
-         "would do is %s (%llu bytes)%s; given are %s device, %s host, %s nvme%s%s",
+         "would do is %s (--device-mem %llu)%s; given are %s device, %s host, %s nvme%s%s",
          op->name, needs, operands, least, (unsigned long long)smallest, others,
          mr_size_format(budget[MR_TIER_DEVICE], &text[2]),
          mr_size_format(budget[MR_TIER_HOST], &text[3]),

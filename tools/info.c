@@ -74,7 +74,8 @@ static void print_devices(struct output *output, const json_t *machine) {
 static void print_tiers(struct output *output, const json_t *machine) {
   const json_t *budgets = json_object_get(machine, "budget_bytes");
   struct mr_size_text bytes;
-  output_text(output, "\ntiers (what a job gets that asks for nothing else)\n");
+  output_text(output,
+              "\ntiers (what a job gets that gives no budgets; nvme with --offload nvme alone)\n");
   for (int tier = 0; tier < MR_TIER_COUNT; tier++) {
     output_text(output, "  %-16s %s\n", job_tier_names[tier],
                 mr_size_format((uint64_t)number_at(budgets, job_tier_names[tier]), &bytes));

@@ -29,6 +29,10 @@ const char *job_seconds_format(double seconds, struct job_seconds *buffer) {
 }
 
 const char *job_parameters_format(uint64_t count, struct job_count *buffer) {
+  if (count < 10000) {
+    snprintf(buffer->text, sizeof buffer->text, "%llu", (unsigned long long)count);
+    return buffer->text;
+  }
   bool large = count >= 1000000000;
   snprintf(buffer->text, sizeof buffer->text, "%.4g %s", (double)count / (large ? 1e9 : 1e6),
            large ? "billion" : "million");
@@ -97,6 +101,10 @@ void job_print_model(struct output *output, const struct trainer_info *info) {
   if (info->loss_floor >= 0) {
     output_text(output, "data       Markov source; no model can get below a loss of %.4f\n",
                 info->loss_floor);
+  } else if (info->data_path != NULL) {
+    output_text(output, "data       %s: %llu tokens, %s\n", info->data_path,
+                (unsigned long long)info->data_tokens,
+                info->data_is_bytes ? "each a byte" : "as llm.c wrote them");
   }
 }
 

@@ -140,6 +140,9 @@ mr_status command_layout(struct cli *cli, struct output *output) {
   struct layout layout = {.path = cli->words[1]};
   mr_status status = check_options(cli);
   if (status == MR_OK) {
+    status = output_spares("--out", cli->out_path, layout.path);
+  }
+  if (status == MR_OK) {
     status = read_table(&layout);
   }
   if (status == MR_OK) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memrun: reads the command line, runs the command, turns its status into an exit status. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,22 @@ static mr_status run(struct cli *cli, struct output *output) {
   return command->run(cli, output);
 }
 
+/* Standard streams that are closed stay so: else the next file that is opened would be one, and
+ * what is printed would go into that. Writing to them fails, as it does to a closed one. */
+static void hold_streams(void) {
+  int held = 0;
+  while (held >= 0 && held <= STDERR_FILENO) {
+    held = open("/dev/null", O_RDONLY); /* the lowest number that is free */
+  }
+  if (held > STDERR_FILENO) {
+    close(held);
+  }
+}
+
 int main(int argc, char **argv) {
   struct output output;
   struct cli cli;
+  hold_streams();
   signals_catch();
   output_init(&output, signals_stop_word());
   output_take_log(&output, MR_LOG_WARN);

@@ -68,7 +68,7 @@ const struct option options_table[] = {
     {"heads", 0, "N", "attention heads; they divide the width [8]", OPTION_GROUP_MODEL, CLI_JOBS,
      OPTION_U32, FIELD(train.heads), 1, 1024, NULL},
     {"width", 0, "N", "numbers for each token [512]", OPTION_GROUP_MODEL, CLI_JOBS, OPTION_U32,
-     FIELD(train.width), 1, 1 << 20, NULL},
+     FIELD(train.width), 1, 1 << 16, NULL},
     {"vocab", 0, "N", "different tokens [2048]", OPTION_GROUP_MODEL, CLI_JOBS, OPTION_U32,
      FIELD(train.vocab), 2, 1 << 24, NULL},
     {"positions", 0, "N", "longest sequence that the model knows", OPTION_GROUP_MODEL, CLI_JOBS,
@@ -116,7 +116,7 @@ const struct option options_table[] = {
     {"clip", 0, "NORM", "clip gradients to this global norm; 0: off", OPTION_GROUP_OPTIMIZER,
      CLI_JOBS, OPTION_REAL, FIELD(train.clip), 0, 1e30, NULL},
     {"grad-accum", 0, "N", "batches for each step", OPTION_GROUP_OPTIMIZER, CLI_JOBS, OPTION_U32,
-     FIELD(train.grad_accum), 1, 1 << 16, NULL},
+     FIELD(train.grad_accum), 1, 4096, NULL},
     {"seed", 0, "N", "of weights, the Markov source and --shuffle", OPTION_GROUP_OPTIMIZER,
      CLI_JOBS, OPTION_U64, FIELD(train.seed), 0, 0x1.0p64, NULL},
 

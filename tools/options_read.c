@@ -221,7 +221,8 @@ static mr_status refuse_unknown(const char *argument, const char *name, size_t n
   if (near.nearest != NULL) {
     mr_log(MR_LOG_ERROR, "unknown option %.*s; did you mean --%s?", shown, argument, near.nearest);
   } else {
-    mr_log(MR_LOG_ERROR, "unknown option %.*s; memrun --help lists all", shown, argument);
+    mr_log(MR_LOG_ERROR, "unknown option %.*s; memrun COMMAND --help lists those of a command",
+           shown, argument);
   }
   return MR_INVALID;
 }
@@ -305,6 +306,24 @@ mr_status options_refuse_command(const char *word) {
   return MR_INVALID;
 }
 
+/* Options that say how often or how much of what another one asks for mean nothing alone. */
+static mr_status check_pairs(const struct cli *cli) {
+  static const struct {
+    const char *name, *needs, *why;
+  } pairs[] = {{"ckpt-every", "ckpt", "which says where to"},
+               {"eval-data", "eval-every", "which says how often"},
+               {"eval-batches", "eval-every", "which says how often"},
+               {"min-lr", "decay-steps", "which says by when"}};
+  for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    if (options_given(cli, pairs[i].name) && !options_given(cli, pairs[i].needs)) {
+      mr_log(MR_LOG_ERROR, "--%s means nothing without --%s, %s", pairs[i].name, pairs[i].needs,
+             pairs[i].why);
+      return MR_INVALID;
+    }
+  }
+  return MR_OK;
+}
+
 /* The command exists and takes what was given. */
 static mr_status check_command(const struct cli *cli) {
   if (cli->word_count == 0) {
@@ -318,6 +337,10 @@ static mr_status check_command(const struct cli *cli) {
     mr_log(MR_LOG_ERROR, "%s takes no argument, not '%s'", command->name, cli->words[1]);
     return MR_INVALID;
   }
+  if (cli->word_count > 2) {
+    mr_log(MR_LOG_ERROR, "%s takes one argument, not '%s' too", command->name, cli->words[2]);
+    return MR_INVALID;
+  }
   for (uint32_t i = 0; options_table[i].name != NULL && command->bit != 0; i++) {
     if (cli->given[i] && (options_table[i].commands & command->bit) == 0) {
       mr_log(MR_LOG_ERROR, "--%s is no option of %s; memrun %s --help lists them",
@@ -325,7 +348,7 @@ static mr_status check_command(const struct cli *cli) {
       return MR_INVALID;
     }
   }
-  return MR_OK;
+  return check_pairs(cli);
 }
 
 mr_status options_parse(struct cli *cli, int argc, char **argv) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -163,6 +164,18 @@ uint32_t output_columns(void) {
     return size.ws_col;
   }
   return 80;
+}
+
+mr_status output_spares(const char *option, const char *out_path, const char *in_path) {
+  struct stat out;
+  struct stat in;
+  if (out_path == NULL || stat(out_path, &out) != 0 || stat(in_path, &in) != 0 ||
+      out.st_dev != in.st_dev || out.st_ino != in.st_ino || !S_ISREG(out.st_mode)) {
+    return MR_OK;
+  }
+  mr_log(MR_LOG_ERROR, "%s %s is the file that is read, %s; name another", option, out_path,
+         in_path);
+  return MR_INVALID;
 }
 
 json_t *json_number(double value) {

@@ -55,6 +55,11 @@ void output_cut_middle(char *text, size_t columns);
 /* The columns of the terminal; 80 where it does not say. */
 uint32_t output_columns(void);
 
+/* MR_INVALID, logged: the file that an option names for what is made (NULL: none) is the one that
+ * is read. */
+MR_CHECK_RESULT mr_status output_spares(const char *option, const char *out_path,
+                                        const char *in_path);
+
 /* A JSON number; null where it is not finite. */
 json_t *json_number(double value);
 

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/json.h"
+#include "runtime/runtime.h"
 #include "tools/job.h"
 #include "tools/options.h"
 #include "tools/plan_explain.h"
@@ -155,14 +156,7 @@ static mr_status show(const struct cli *cli, struct output *output, const struct
   }
   json_decref(explanation);
   if (status == MR_OK && !summary.fits) {
-    struct mr_size_text need;
-    struct mr_size_text smallest;
-    mr_log(MR_LOG_ERROR,
-           "does not fit: %s needs %s at once; the smallest device budget that would do is %s: "
-           "--device-mem %llu",
-           summary.largest_op, mr_size_format(summary.largest_op_bytes, &need),
-           mr_size_format_enough(summary.smallest_device_bytes, &smallest),
-           (unsigned long long)summary.smallest_device_bytes);
+    mr_plan_log_refusal(plan);
     return MR_DOES_NOT_FIT;
   }
   return status;

@@ -271,6 +271,9 @@ mr_status plan_problem(struct cli *cli, struct output *output) {
   struct mr_problem_schedule *schedule = NULL;
   mr_status status = check_options(cli);
   if (status == MR_OK) {
+    status = output_spares("--schedule", cli->schedule_path, cli->problem_path);
+  }
+  if (status == MR_OK) {
     status = read_file(cli->problem_path, &text, &length);
   }
   if (status == MR_OK) {

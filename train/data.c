@@ -80,6 +80,10 @@ double data_loss_floor(const struct data_source *source) {
   return source->file != NULL ? -1.0 : source->markov.entropy_rate;
 }
 
+bool data_is_bytes(const struct data_source *source) {
+  return source->file != NULL && data_file_is_bytes(source->file);
+}
+
 uint64_t data_token_count(const struct data_source *source) {
   return source->file != NULL ? data_file_token_count(source->file) : 0;
 }

@@ -50,8 +50,9 @@ uint64_t data_evaluation_window(const struct data_source *source, uint64_t i);
 /* The least expected loss in nats for each token; negative where it is not known. */
 double data_loss_floor(const struct data_source *source);
 
-/* The tokens of a file; 0 for the Markov source. */
+/* The tokens of a file, and whether each is a byte of it; 0 and false for the Markov source. */
 uint64_t data_token_count(const struct data_source *source);
+bool data_is_bytes(const struct data_source *source);
 
 /* The kind of file from its first bytes. */
 #define DATA_HEADER_BYTES 1024u
@@ -77,6 +78,7 @@ mr_status data_file_open(const struct data_options *options, struct data_file **
 void data_file_close(struct data_file *file);
 mr_status data_file_read(struct data_file *file, uint64_t window, int32_t *tokens,
                          int32_t *targets);
+bool data_file_is_bytes(const struct data_file *file);
 uint64_t data_file_token_count(const struct data_file *file);
 
 #endif

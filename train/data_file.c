@@ -105,6 +105,11 @@ static mr_status check_tokens(struct data_file *file) {
   return status;
 }
 
+static bool is_named_bin(const char *path) {
+  size_t length = strlen(path);
+  return length >= 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
 static mr_status read_header(struct data_file *file) {
   struct stat about;
   if (fstat(file->fd, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -117,6 +122,13 @@ static mr_status read_header(struct data_file *file) {
   mr_status status = train_read_at(file->fd, file->path, 0, head, bytes);
   if (status == MR_OK) {
     status = data_parse_header(file->path, head, bytes, file_bytes, &file->header);
+  }
+  if (status == MR_OK && file->header.token_bytes == 1 && is_named_bin(file->path)) {
+    mr_log(MR_LOG_ERROR,
+           "%s does not begin with %u, as files of GPT-2 tokens by llm.c (.bin) do; under another "
+           "name it is read as bytes",
+           file->path, BIN_MAGIC);
+    status = MR_INVALID;
   }
   return status;
 }
@@ -199,6 +211,10 @@ mr_status data_file_read(struct data_file *file, uint64_t window, int32_t *token
     targets[i] = token_at(file, i + 1);
   }
   return status;
+}
+
+bool data_file_is_bytes(const struct data_file *file) {
+  return file->header.token_bytes == 1;
 }
 
 uint64_t data_file_token_count(const struct data_file *file) {

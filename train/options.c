@@ -121,6 +121,11 @@ mr_status options_check(const struct trainer_options *options) {
            (unsigned long long)options->decay_steps, (unsigned long long)options->warmup);
     return MR_INVALID;
   }
+  if (options->min_lr > options->lr) {
+    mr_log(MR_LOG_ERROR, "--min-lr %g is more than --lr %g, from which the rate is to fall",
+           options->min_lr, options->lr);
+    return MR_INVALID;
+  }
   if (options->eval_every != 0 && options->eval_batches == 0) {
     mr_log(MR_LOG_ERROR, "--eval-every %u needs --eval-batches of 1 or more", options->eval_every);
     return MR_INVALID;

@@ -88,6 +88,9 @@ struct trainer_info {
   uint64_t tokens_per_step; /* batch * seq * grad_accum */
   uint64_t first_step;      /* 1, or one after the checkpoint's */
   double loss_floor;        /* nats for each token; negative: not known */
+  const char *data_path;    /* of the options; NULL: the Markov source */
+  uint64_t data_tokens;     /* of the file */
+  bool data_is_bytes;       /* each is a byte of it, not a word that llm.c wrote */
   mr_dtype dtype;
   const char *gemm; /* the GEMM library and version; NULL: nothing runs on this machine */
 };
@@ -170,6 +173,9 @@ struct trainer_verification {
   uint64_t bytes; /* compared */
   uint64_t footprint_bytes;
   uint64_t budget_bytes[MR_TIER_COUNT];
+  uint64_t moved_bytes;    /* in a step under the budgets, over all links */
+  uint32_t recomputed_ops; /* and ops that run again in one */
+  uint32_t deferred_ops;   /* and updates that run in the next */
   uint64_t different_losses, different_tensors;
   const char *first_difference; /* a tensor's name or "loss", kept in name; NULL: none */
   uint64_t first_difference_step;

@@ -110,6 +110,9 @@ static mr_status open_data(struct trainer *trainer) {
   }
   if (status == MR_OK) {
     trainer->info.loss_floor = data_loss_floor(trainer->data);
+    trainer->info.data_path = options->data_path;
+    trainer->info.data_tokens = data_token_count(trainer->data);
+    trainer->info.data_is_bytes = data_is_bytes(trainer->data);
   }
   return status;
 }

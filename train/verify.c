@@ -203,6 +203,11 @@ static mr_status run_constrained(const struct trainer_options *options, struct r
   }
   struct mr_plan_summary summary = summary_of(trainer);
   memcpy(record->verification->budget_bytes, summary.budget_bytes, sizeof summary.budget_bytes);
+  for (int link = 0; link < MR_LINK_COUNT; link++) {
+    record->verification->moved_bytes += summary.moved_bytes[link];
+  }
+  record->verification->recomputed_ops = summary.recomputed_op_count;
+  record->verification->deferred_ops = summary.deferred_op_count;
   status = run_steps(trainer, record, compare_result);
   if (status == MR_OK) {
     status = visit_tensors(trainer, record, compare_piece);

@@ -8,8 +8,9 @@
 #include "base/base.h"
 #include "plan/pack/search.h"
 
-#define HEADER "id,lower,upper,size"
-#define FIELDS 4u
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* some editors begin a text with it */
+#define HEADER          "id,lower,upper,size"
+#define FIELDS          4u
 
 /* Bytes of a field that a message repeats: more than any number has. */
 #define MOST_QUOTED 40u
@@ -193,6 +194,9 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
     if (status != MR_OK || line[0] == '\0') continue;
     if (!headed) {
       headed = true;
+      if (strncmp(line, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0) {
+        memmove(line, line + strlen(BYTE_ORDER_MARK), strlen(line) - strlen(BYTE_ORDER_MARK) + 1);
+      }
       status = strcmp(line, HEADER) == 0 ? MR_OK : refuse(&reader, line, "the header " HEADER);
     } else {
       status = read_buffer(table, &reader, line);

@@ -239,7 +239,7 @@ class KeptPlan(harness.Case):
         self.assertEqual(again.read_text(), text)
         footprint = '"footprint_bytes":%d' % event["footprint_bytes"]
         self.assertIn(footprint, text)
-        path.write_text(text.replace(footprint, '"footprint_bytes":1'))
+        path.write_text(harness.seal(text.replace(footprint, '"footprint_bytes":1')))
         kept = harness.run("plan", "--json", *self.JOB, *self.nvme, "--plan", path)
         self.assertEqual(kept.out, fresh.out)
 
@@ -273,7 +273,10 @@ class KeptPlan(harness.Case):
         text = path.read_text()
         path.write_text(text[:len(text) // 2])
         self.assert_fails(harness.run("train", *self.JOB, *rest), harness.CORRUPT, path, "line")
-        path.write_text(text.replace('"memrun_plan":8', '"memrun_plan":7'))
+        path.write_text(text.replace('"footprint_bytes":', '"footprint_bytes":1', 1))
+        self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path, "checksum",
+                          "makes it again")
+        path.write_text(text.replace('"memrun_plan":9', '"memrun_plan":7'))
         self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path, "version 7")
         path.write_text("memrun")
         self.assert_fails(harness.run("plan", *self.JOB, *rest), harness.CORRUPT, path)

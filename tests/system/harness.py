@@ -137,6 +137,22 @@ def write_profile(path, profile, per_flop=2e-11, per_byte=1e-10):
     path.write_text(json.dumps(profile))
 
 
+def crc32c(data):
+    """CRC-32C (Castagnoli), bit by bit."""
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def seal(text):
+    """The text of a kept plan that was changed, with a checksum that is right."""
+    body = text[:text.index(',\n"crc32c"')]
+    return '%s,\n"crc32c":"%08x"}\n' % (body, crc32c(body.encode()))
+
+
 def count_early(path, link):
     """Of a plan that was kept: moves out over the link of what an op still uses."""
     plan = json.loads(path.read_text())

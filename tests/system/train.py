@@ -133,6 +133,29 @@ class Lines(harness.Case):
         plain = harness.run(*job("--data", text))
         self.assertEqual(plain.events("done")[0]["losses"], outcome.events("done")[0]["losses"])
 
+    def test_data_is_named(self):
+        text, tokens = harness.scratch / "named.txt", harness.scratch / "named.bin"
+        text.write_bytes(bytes(range(256)) * 40)
+        outcome = harness.run("train", *TINY, "--data", text)
+        self.assert_status(outcome, 0)
+        self.assertIn("data       %s: 10240 tokens, each a byte" % text, outcome.out)
+        words = struct.pack("<256i", 20240520, 1, 5000, *[0] * 253)
+        tokens.write_bytes(words + struct.pack("<5000H", *[i % 256 for i in range(5000)]))
+        outcome = harness.run("train", *TINY, "--data", tokens)
+        self.assert_status(outcome, 0)
+        self.assertIn("data       %s: 5000 tokens, as llm.c wrote them" % tokens, outcome.out)
+        tokens.write_bytes(struct.pack("<i", 20240801) + words[4:] + bytes(4096))
+        self.assert_fails(harness.run(*job("--data", tokens)), harness.USAGE, tokens, "20240520")
+
+    def test_options_that_mean_nothing_alone(self):
+        for given, needed in ((["--ckpt-every", "1"], "--ckpt,"),
+                              (["--eval-data", "x.txt"], "--eval-every,"),
+                              (["--eval-batches", "2"], "--eval-every,"),
+                              (["--min-lr", "1e-5"], "--decay-steps,")):
+            self.assert_fails(harness.run(*job(*given)), harness.USAGE, given[0], needed)
+        self.assert_fails(harness.run(*job("--lr", "0.1", "--min-lr", "0.2", "--decay-steps", "3")),
+                          harness.USAGE, "--min-lr 0.2", "--lr 0.1")
+
 
 class Kept(harness.Case):
 
@@ -455,6 +478,16 @@ class Ends(harness.Case):
         with open("/dev/full", "w", encoding="utf-8") as full:
             outcome = harness.run(*job(), stdout=full)
         self.assert_fails(outcome, harness.IO, "standard output")
+
+    def test_closed_output(self):
+        """What would be printed goes nowhere, and not into a file that the run opens."""
+        for number in (0, 1, 2):
+            outcome = harness.run(*job(), *harness.nvme(), "--device-mem", "1MiB", "--host-mem",
+                                  "0", preexec_fn=lambda number=number: os.close(number))
+            if number == 1:
+                self.assert_fails(outcome, harness.IO, "standard output")
+            else:
+                self.assert_status(outcome, 0)
 
 
 class Terminal(harness.Case):

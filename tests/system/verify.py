@@ -66,6 +66,8 @@ class Verify(harness.Case):
                 self.assertTrue(event["equal"])
                 self.assertEqual((event["different_losses"], event["different_tensors"]), (0, 0))
                 self.assertGreater(event["bytes"], 0)
+                work = ("moved_bytes", "recomputed_ops", "deferred_ops")
+                self.assertEqual("nothing moves" in outcome.err, not any(map(event.get, work)))
                 self.assertGreater(event["tensors"], 0)
 
     def test_writes_leave_early(self):
@@ -90,6 +92,7 @@ class Verify(harness.Case):
         outcome = harness.run("verify", *harness.TINY, *harness.nvme(), "--io-engine", ENGINE)
         self.assert_status(outcome, 0)
         self.assertIn("equal: both runs agree to the last bit", outcome.out)
+        self.assertIn("nothing moves or is made again", outcome.err)
         self.assertEqual(list((harness.scratch / "tmp").iterdir()), [])
 
     def test_does_not_fit(self):

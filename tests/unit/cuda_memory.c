@@ -92,7 +92,8 @@ static void a_byte_less_is_refused(void **state) {
   set("MEMRUN_FAKE_LAZY", MR_MIB);
   cuda_job_init(&job, shape, STEPS, tiers);
   char smallest[32];
-  snprintf(smallest, sizeof smallest, "(%llu bytes)", (unsigned long long)job.options.device_bytes);
+  snprintf(smallest, sizeof smallest, "(--device-mem %llu)",
+           (unsigned long long)job.options.device_bytes);
   job.options.device_bytes--;
   mr_log_configure(keep_warning, NULL, MR_LOG_ERROR);
   assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_DOES_NOT_FIT);

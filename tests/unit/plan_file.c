@@ -254,10 +254,10 @@ static void faults_are_named(void **state) {
       {"", "line"},
       {"[]", "an object is wanted"},
       {"{}", "\"memrun_plan\", its version, is missing"},
-      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 8"},
-      {"{\"memrun_plan\":8,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
-      {"{\"memrun_plan\":8,\"machine\":7}", "machine: a name"},
-      {"{\"memrun_plan\":8,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
+      {"{\"memrun_plan\":1}", "version 1; this memrun reads version 9"},
+      {"{\"memrun_plan\":9,\n\"machine\":\"m\",\n\"machine\":\"m\"}", "line 3"},
+      {"{\"memrun_plan\":9,\"machine\":7}", "machine: a name"},
+      {"{\"memrun_plan\":9,\"machine\":\"m\",\"budget_bytes\":{\"device\":-1}}",
        "budget_bytes: device"},
   };
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);

@@ -286,7 +286,7 @@ static void a_budget_holds_the_context_too(void **unused) {
     assert_int_equal(summary.need_bytes[MR_TIER_DEVICE], summary.smallest_device_bytes);
     smallest = summary.smallest_device_bytes;
     assert_int_equal(mr_run_create(job.world.graph, &job.options, &run), MR_DOES_NOT_FIT);
-    snprintf(told, sizeof told, "(%llu bytes)", (unsigned long long)smallest);
+    snprintf(told, sizeof told, "(--device-mem %llu)", (unsigned long long)smallest);
     assert_non_null(strstr(refusal, told));
   }
   job.options.device_bytes = smallest - 1;

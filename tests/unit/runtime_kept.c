@@ -200,6 +200,31 @@ static void write_text(const char *text, size_t bytes) {
   fclose(file);
 }
 
+/* CRC-32C (Castagnoli), bit by bit. */
+static uint32_t crc32c(const char *text, size_t bytes) {
+  uint32_t crc = UINT32_MAX;
+  for (size_t i = 0; i < bytes; i++) {
+    crc ^= (uint8_t)text[i];
+    for (uint32_t bit = 0; bit < 8; bit++) {
+      crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+  }
+  return ~crc;
+}
+
+/* Writes a text that was changed, with a checksum that is right. */
+static void write_sealed(const char *text) {
+  static const char key[] = ",\n\"crc32c\":\"";
+  char *sealed = NULL;
+  const char *seal = strstr(text, key);
+  assert_non_null(seal);
+  int bytes = (int)(seal - text);
+  bytes = asprintf(&sealed, "%.*s%s%08x\"}\n", bytes, text, key, crc32c(text, (size_t)bytes));
+  assert_true(bytes > 0);
+  write_text(sealed, (size_t)bytes);
+  free(sealed);
+}
+
 /* A kept plan, whose text is the caller's. */
 static char *keep_text(struct world *world, struct mr_options *options,
                        const struct mr_nvme_path *path, size_t *bytes_out) {
@@ -215,10 +240,9 @@ static void set_even_drive(const char *text, bool even) {
   char *changed = NULL;
   assert_non_null(value);
   value += strlen(key);
-  int bytes = asprintf(&changed, "%.*s%s%s", (int)(value - text), text, even ? "true" : "false",
-                       value + strcspn(value, ","));
-  assert_true(bytes > 0);
-  write_text(changed, (size_t)bytes);
+  assert_true(asprintf(&changed, "%.*s%s%s", (int)(value - text), text, even ? "true" : "false",
+                       value + strcspn(value, ",")) > 0);
+  write_sealed(changed);
   free(changed);
 }
 
@@ -253,8 +277,10 @@ static void damaged_files_are_refused(void **state) {
   again += strlen("\"again\":[");
   again[0] = '9'; /* an op that does not exist, or may not run twice */
   again[1] = '9';
-  write_text(text, bytes);
+  write_sealed(text);
   check_refused(&world, &options, MR_CORRUPT, "again: names an op");
+  write_text(text, bytes);
+  check_refused(&world, &options, MR_CORRUPT, "checksum");
   free(text);
   world_fini(&world);
 }

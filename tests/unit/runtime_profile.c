@@ -132,7 +132,7 @@ static void bad_texts_are_refused(void **state) {
     assert_int_equal(mr_profile_parse(bad[i], strlen(bad[i]), &other), MR_UNSUPPORTED);
   }
   static const char *const none[] = {
-      "", "{", "null", "[]", "{}", "\xff\xfe", "{\"memrun_profile\":\"2\"}", "{\"memrun_plan\":8}"};
+      "", "{", "null", "[]", "{}", "\xff\xfe", "{\"memrun_profile\":\"2\"}", "{\"memrun_plan\":9}"};
   for (size_t i = 0; i < MR_COUNT_OF(none); i++) {
     assert_int_equal(mr_profile_parse(none[i], strlen(none[i]), &other), MR_INVALID);
   }

@@ -126,7 +126,7 @@ static struct mr_plan_summary summary_of(const struct trial *t, const struct mr_
 static void check_refusal(struct trial *t, const struct mr_options *options, uint64_t smallest) {
   char named[32];
   struct mr_run *run = NULL;
-  (void)snprintf(named, sizeof named, "(%llu bytes)", (unsigned long long)smallest);
+  (void)snprintf(named, sizeof named, "(--device-mem %llu)", (unsigned long long)smallest);
   mr_status status = mr_run_create(t->drawn.graph, options, &run);
   require(t, status == MR_DOES_NOT_FIT && run == NULL, "a run that does not fit is not refused");
   require(t, errors.count == 1 && strstr(errors.last, named) != NULL,
