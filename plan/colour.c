@@ -9,7 +9,9 @@
  * Neighbours. On the processor pages that follow one another need not be moved to be bound
  * (device/device.h). There the smallest run that holds a stay comes first, of equals the one that
  * is wanted again first: a quarter of the moves are left so. Where that needs too many pages, they
- * are taken as above.
+ * are taken as above. Where a move takes as long as a short step's ops, all cuts of the circle are
+ * tried for the fewest moves, and while there is room a stay that no run holds has new pages: steps
+ * of jobs with some MiB get 1 to 30 % shorter on average.
  *
  * Halves. A device that maps pages of twice the size at once maps a stay of an odd count so that
  * the page it has a half of comes last, where that is the lower one, or first, where it is the
@@ -40,6 +42,8 @@
 /* So many in a row that need no fewer pages than one before end it, unless a page less would do: of
  * 2,000 colourings one in six came to enough after that, of those short of a page every second. */
 #define VAIN_CUTS 3u
+/* Of the pages in use at once, this part more may be taken to spare moves. */
+#define ROOM_PART 8u
 
 /* A half that is free, of a page that is split: the lower one of page p is 2 p, the upper 2 p + 1.
  */
@@ -59,6 +63,7 @@ struct colouring {
   struct mr_runs runs;
   uint32_t page_count;
   uint64_t most_pages; /* a colouring that needs as many is given up */
+  uint64_t room_pages; /* below so many a stay has new ones rather than parts of several runs */
   struct half *free_halves;
   uint32_t half_count;
   uint32_t half_capacity;
@@ -273,6 +278,11 @@ static void add_run(uint32_t *numbers, uint32_t have, uint32_t page, uint32_t co
   }
 }
 
+/* Whether so many pages are more than the best run has, while there is room for new ones. */
+static bool had_better_be_new(const struct colouring *c, uint32_t best, uint32_t wanted) {
+  return c->runs.counts[best] < wanted && (uint64_t)c->page_count + wanted <= c->room_pages;
+}
+
 static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
   bool taken = false;
   mr_status status = take_same(c, item, &taken);
@@ -284,7 +294,7 @@ static mr_status take(struct colouring *c, const struct mr_colour_item *item) {
   uint32_t have = 0;
   while (have < wanted) {
     uint32_t at = mr_runs_best(&c->runs, item->last_op, wanted - have, c->neighbours);
-    if (at == c->runs.count) break;
+    if (at == c->runs.count || (have == 0 && had_better_be_new(c, at, wanted))) break;
     uint32_t page = c->runs.pages[at];
     uint32_t count = (uint32_t)mr_min_u64(c->runs.counts[at], wanted - have);
     add_run(numbers, have, page, count);
@@ -420,6 +430,14 @@ static void list_halves(const struct mr_colour_item *item, uint32_t *numbers) {
   }
 }
 
+static uint64_t count_entries(const struct mr_colour_item *items, uint32_t item_count) {
+  uint64_t entries = 0;
+  for (uint32_t i = 0; i < item_count; i++) {
+    entries += items[i].page_count;
+  }
+  return entries;
+}
+
 /* The most pages in use at once: no colouring needs fewer. */
 static mr_status measure_peak(const struct mr_colour_item *items, uint32_t item_count,
                               uint32_t op_count, uint64_t *peak_out) {
@@ -450,6 +468,53 @@ static void turn_items(const struct mr_colour_item *items, uint32_t item_count, 
   }
 }
 
+/* How often neighbours among an item's pages do not follow each other. */
+static uint32_t count_breaks(const struct colouring *c, uint32_t item_count) {
+  uint32_t breaks = 0;
+  for (uint32_t i = 0; i < item_count; i++) {
+    const uint32_t *numbers = &c->pages[c->items[i].first_page];
+    for (uint32_t k = 1; k < c->items[i].page_count; k++) {
+      breaks += numbers[k] != numbers[k - 1] + 1;
+    }
+  }
+  return breaks;
+}
+
+/* Colours the circle cut at this sixteenth of it. */
+static mr_status colour_at(struct colouring *c, const struct colouring *how, uint32_t item_count,
+                           uint32_t sixteenth, struct mr_colour_item *turned) {
+  uint32_t cut = (uint32_t)((uint64_t)how->op_count * sixteenth / CUTS);
+  c->items = turned;
+  turn_items(how->items, item_count, how->op_count, cut, turned);
+  return colour_cut(c, item_count);
+}
+
+/* Of all cuts that need no more pages than are enough, the one that leaves the fewest neighbours
+ * apart; *best_out: its pages, where there is one. */
+static mr_status try_all_cuts(const struct colouring *how, uint32_t item_count, uint64_t entries,
+                              uint64_t enough, uint64_t *best_out) {
+  struct mr_colour_item *turned = mr_allocate(item_count, sizeof *turned);
+  uint32_t *pages = mr_allocate(entries, sizeof *pages);
+  mr_status status = turned == NULL || pages == NULL ? MR_NO_MEMORY : MR_OK;
+  uint32_t least = UINT32_MAX;
+  for (uint32_t i = 0; i < CUTS && least > 0 && status == MR_OK; i++) {
+    struct colouring c = *how;
+    c.pages = pages;
+    c.most_pages = enough + 1;
+    status = colour_at(&c, how, item_count, i * CUT_STRIDE % CUTS, turned);
+    uint32_t breaks =
+        status == MR_OK && c.page_count <= enough ? count_breaks(&c, item_count) : least;
+    if (breaks < least) {
+      least = breaks;
+      *best_out = c.page_count;
+      memcpy(how->pages, pages, entries * sizeof *pages);
+    }
+  }
+  free(turned);
+  free(pages);
+  return status;
+}
+
 /* Tries cuts until one needs no more pages than are enough; *best_out: the fewest of all so far. */
 static mr_status try_cuts(const struct colouring *how, uint32_t item_count, uint64_t enough,
                           uint64_t *best_out) {
@@ -459,13 +524,9 @@ static mr_status try_cuts(const struct colouring *how, uint32_t item_count, uint
   uint32_t vain = 0;
   for (uint32_t i = 0; i < cuts && status == MR_OK && *best_out > enough; i++) {
     if (vain == VAIN_CUTS && *best_out > enough + 1) break;
-    uint32_t sixteenth = i * CUT_STRIDE % CUTS;
-    uint32_t cut = (uint32_t)((uint64_t)how->op_count * sixteenth / CUTS);
     struct colouring c = *how;
-    c.items = turned;
     c.most_pages = *best_out;
-    turn_items(how->items, item_count, how->op_count, cut, turned);
-    status = colour_cut(&c, item_count);
+    status = colour_at(&c, how, item_count, i * CUT_STRIDE % CUTS, turned);
     vain = c.page_count < *best_out ? 0 : vain + 1;
     *best_out = mr_min_u64(*best_out, c.page_count);
   }
@@ -479,7 +540,7 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   const uint32_t parts = how == MR_COLOUR_HALVES ? 2 : 1; /* of what is coloured */
   struct colouring c = {.items = items,
                         .halves = how == MR_COLOUR_HALVES,
-                        .neighbours = how == MR_COLOUR_NEIGHBOURS,
+                        .neighbours = how == MR_COLOUR_NEIGHBOURS || how == MR_COLOUR_CLOSEST,
                         .pages = pages,
                         .op_count = op_count};
   uint64_t limit = page_limit / parts;
@@ -487,7 +548,11 @@ mr_status mr_colour(const struct mr_colour_item *items, uint32_t item_count, uin
   mr_status status = measure_peak(items, item_count, op_count, &peak);
   uint64_t enough = mr_min_u64(mr_max_u64(mr_div_up(peak, parts), limit), UINT32_MAX);
   uint64_t best = enough + 1; /* of neighbours: how many more they need nobody asks */
-  if (status == MR_OK && c.neighbours) {
+  if (status == MR_OK && how == MR_COLOUR_CLOSEST) {
+    c.room_pages = mr_min_u64(enough, peak + peak / ROOM_PART);
+    status = try_all_cuts(&c, item_count, count_entries(items, item_count), enough, &best);
+    c.room_pages = 0;
+  } else if (status == MR_OK && c.neighbours) {
     status = try_cuts(&c, item_count, enough, &best);
   }
   if (status == MR_OK && best > enough) {

@@ -17,6 +17,8 @@ enum mr_colouring {
   MR_COLOUR_PAGES,      /* whatever needs the fewest */
   MR_COLOUR_NEIGHBOURS, /* within page_limit, for each item pages that follow one another if it can
                            be */
+  MR_COLOUR_CLOSEST,    /* the same as well as can be, with up to an eighth more than is in use at
+                           once; takes sixteen times as long */
   MR_COLOUR_HALVES,     /* two pages that lie side by side, an even one and the next, are whole; an
                            item has whole ones and at most one half, a lower one behind them or an
                            upper one before; the count is even */

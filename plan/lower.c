@@ -9,6 +9,9 @@
 #include "plan/colour.h"
 #include "plan/stages.h"
 
+/* Of the time of all ops: a move of pages that takes longer is worth some search to do without. */
+#define COSTLY_MOVE 1e-3
+
 /* The access that closes a gap on a line, counted from the tensor's first: a gap between two
  * accesses has the number of the one that opens it, unless one comes before them all. */
 static uint32_t closing_access(const struct mr_draft *draft, uint32_t gap) {
@@ -209,11 +212,14 @@ static bool number_entries(struct mr_colour_item *items, uint32_t count, uint32_
 }
 
 /* Neighbours need not be moved to be bound. */
-static enum mr_colouring colouring_of(const struct mr_plan_problem *problem) {
-  if (problem->half_pages) {
+static enum mr_colouring colouring_of(const struct mr_draft *draft) {
+  double move_seconds = draft->problem->bind_seconds_per_move;
+  if (draft->problem->half_pages) {
     return MR_COLOUR_HALVES;
   }
-  return problem->bind_seconds_per_move > 0 ? MR_COLOUR_NEIGHBOURS : MR_COLOUR_PAGES;
+  return move_seconds > COSTLY_MOVE * draft->clock[draft->op_count] ? MR_COLOUR_CLOSEST
+         : move_seconds > 0                                         ? MR_COLOUR_NEIGHBOURS
+                                                                    : MR_COLOUR_PAGES;
 }
 
 static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint64_t *pages_out) {
@@ -234,7 +240,7 @@ static mr_status colour_device(struct mr_lowering *l, uint64_t page_limit, uint6
                                 plan->pages, pages_out);
   }
   return mr_colour(l->items, plan->instance_count, l->draft->op_count, page_limit,
-                   colouring_of(l->draft->problem), plan->pages, pages_out);
+                   colouring_of(l->draft), plan->pages, pages_out);
 }
 
 static void add_slots(struct mr_lowering *l, struct mr_colour_item *items) {

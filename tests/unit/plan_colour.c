@@ -79,11 +79,12 @@ static uint64_t colour(struct drawn *drawn, uint64_t limit, enum mr_colouring ho
 }
 
 /* As many pages as were needed otherwise are enough; with a tenth more about half as many items are
- * spread. */
+ * spread, and about half of those where all cuts are tried. */
 static void neighbours_need_no_more_pages(void **state) {
   (void)state;
   uint32_t spread = 0;
   uint32_t spread_as_usual = 0;
+  uint32_t spread_at_best = 0;
   for (uint64_t seed = 1; seed <= SEEDS; seed++) {
     struct drawn drawn;
     draw(&drawn, seed);
@@ -95,9 +96,14 @@ static void neighbours_need_no_more_pages(void **state) {
     spread_as_usual += count_spread(&drawn);
     assert_true(colour(&drawn, limit, MR_COLOUR_NEIGHBOURS) <= limit);
     spread += count_spread(&drawn);
+    assert_true(colour(&drawn, limit, MR_COLOUR_CLOSEST) <= limit);
+    spread_at_best += count_spread(&drawn);
+    assert_true(colour(&drawn, fewest, MR_COLOUR_CLOSEST) <= fewest);
   }
-  print_message("%u of %u items spread, %u as usual\n", spread, SEEDS * ITEMS, spread_as_usual);
+  print_message("%u of %u items spread, %u as usual, %u at best\n", spread, SEEDS * ITEMS,
+                spread_as_usual, spread_at_best);
   assert_true(spread < 0.6 * spread_as_usual);
+  assert_true(spread_at_best < 0.6 * spread);
 }
 
 /* Pages 0, 2 and 3 are free in the middle, 0 wanted first. */
