@@ -15,10 +15,11 @@
 #include "bench/plan_jobs.h"
 
 static const struct bench_job jobs[] = {
-    {"2x256", NULL, 2, 256, 4, 256, 1, MR_F32},
-    {"4x256", NULL, 4, 256, 4, 256, 1, MR_F32},
-    {"12x512", NULL, 12, 512, 4, 256, 1, MR_F32},
-    {"gpt2", "gpt2", 0, 0, 4, 256, 1, MR_F32},
+    {"2x128", NULL, 2, 128, 256, 4, 64, 1, MR_F32},
+    {"2x256", NULL, 2, 256, 50257, 4, 256, 1, MR_F32},
+    {"4x256", NULL, 4, 256, 50257, 4, 256, 1, MR_F32},
+    {"12x512", NULL, 12, 512, 50257, 4, 256, 1, MR_F32},
+    {"gpt2", "gpt2", 0, 0, 0, 4, 256, 1, MR_F32},
 };
 
 /* Where bytes may go: a part of the footprint on the host, INFINITY: no limit; and NVMe. */

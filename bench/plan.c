@@ -14,15 +14,15 @@
 #include "bench/plan_jobs.h"
 
 static const struct bench_job jobs[] = {
-    {"gpt2", "gpt2", 0, 0, 4, 256, 1, MR_F32},
-    {"gpt2-noclip", "gpt2", 0, 0, 4, 256, 0, MR_F32},
-    {"12x512", NULL, 12, 512, 4, 256, 1, MR_F32},
-    {"gpt2-medium", "gpt2-medium", 0, 0, 2, 512, 1, MR_F32},
-    {"gpt2-xl", "gpt2-xl", 0, 0, 1, 256, 1, MR_F32},
-    {"gpt2-xl-8k", "gpt2-xl", 0, 0, 8, 1024, 1, MR_F32},
-    {"450x512", NULL, 450, 512, 4, 256, 1, MR_F32},
-    {"gpt2-bf16", "gpt2", 0, 0, 16, 1024, 1, MR_BF16},
-    {"gpt2-xl-bf16", "gpt2-xl", 0, 0, 4, 1024, 1, MR_BF16},
+    {"gpt2", "gpt2", 0, 0, 0, 4, 256, 1, MR_F32},
+    {"gpt2-noclip", "gpt2", 0, 0, 0, 4, 256, 0, MR_F32},
+    {"12x512", NULL, 12, 512, 50257, 4, 256, 1, MR_F32},
+    {"gpt2-medium", "gpt2-medium", 0, 0, 0, 2, 512, 1, MR_F32},
+    {"gpt2-xl", "gpt2-xl", 0, 0, 0, 1, 256, 1, MR_F32},
+    {"gpt2-xl-8k", "gpt2-xl", 0, 0, 0, 8, 1024, 1, MR_F32},
+    {"450x512", NULL, 450, 512, 50257, 4, 256, 1, MR_F32},
+    {"gpt2-bf16", "gpt2", 0, 0, 0, 16, 1024, 1, MR_BF16},
+    {"gpt2-xl-bf16", "gpt2-xl", 0, 0, 0, 4, 1024, 1, MR_BF16},
 };
 
 /* Where bytes may go. Host is a part of the device's budget; beyond it there is NVMe or nothing. */

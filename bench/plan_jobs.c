@@ -8,10 +8,10 @@
 #include "base/base.h"
 
 const struct bench_machine bench_machines[BENCH_MACHINES] = {
-    {"vm", 6e9, 1.0e9, 0.8e9, 1.1e9, 150e9, 15e9, false, 0},
-    {"vm-fast", 6e9, 3.0e9, 2.0e9, 3.5e9, 150e9, 15e9, false, 0},
-    {"gpu", 25e9, 6e9, 4e9, 7e9, 100e12, 2e12, true, 150e9},
-    {"node", 53e9, 24e9, 14e9, 26e9, 50e12, 2.9e12, true, 0},
+    {"vm", 6e9, 1.0e9, 0.8e9, 1.1e9, 150e9, 15e9, false, 0, 67e-6},
+    {"vm-fast", 6e9, 3.0e9, 2.0e9, 3.5e9, 150e9, 15e9, false, 0, 67e-6},
+    {"gpu", 25e9, 6e9, 4e9, 7e9, 100e12, 2e12, true, 150e9, 0},
+    {"node", 53e9, 24e9, 14e9, 26e9, 50e12, 2.9e12, true, 0, 0},
 };
 
 static struct mr_profile *make_profile(const struct bench_machine *machine) {
@@ -21,6 +21,7 @@ static struct mr_profile *make_profile(const struct bench_machine *machine) {
   profile->copy_bytes_per_second[1] = machine->copy;
   profile->flops_per_second = machine->flops;
   profile->bytes_per_second = machine->memory;
+  profile->bind_seconds_per_move = machine->bind;
   return profile;
 }
 
@@ -78,7 +79,7 @@ struct trainer *bench_prepare_job(const struct bench_job *job) {
   options.seq = job->seq;
   options.clip = job->clip;
   options.dtype = job->dtype;
-  options.vocab = job->preset == NULL ? 50257 : 0;
+  options.vocab = job->vocab;
   options.run.threads = BENCH_PLAN_THREADS;
   struct trainer *trainer = NULL;
   MR_ASSERT(trainer_prepare(&options, &trainer) == MR_OK);

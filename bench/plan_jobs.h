@@ -15,6 +15,7 @@ struct bench_machine {
   double flops, memory;                           /* per second */
   bool apart;                                     /* the device's memory is not the host's */
   double host; /* bytes per second of ops on a host that is apart; 0: it runs none */
+  double bind; /* seconds for a move of pages */
 };
 
 /* A two-core virtual machine with a virtual disk; the same with a fast one; a GPU node; one with
@@ -24,8 +25,8 @@ extern const struct bench_machine bench_machines[BENCH_MACHINES];
 
 struct bench_job {
   const char *name;
-  const char *preset; /* NULL: as the numbers say, with the vocabulary of GPT-2 */
-  uint32_t layers, width, batch, seq;
+  const char *preset; /* NULL: as the numbers say */
+  uint32_t layers, width, vocab, batch, seq;
   double clip;
   mr_dtype dtype;
 };
