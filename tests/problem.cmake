@@ -5,6 +5,7 @@ memrun_unit_test(problem unit/problem_families.c unit/problem_replay.c)
 target_compile_definitions(test_unit_problem PRIVATE
   PROBLEM_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data/plan")
 
+memrun_unit_test(problem_bounds unit/problem_replay.c)
 memrun_unit_test(problem_faults unit/problem_families.c)
 memrun_failing_memory(problem_faults)
 

@@ -17,6 +17,8 @@
 #define MAX_FILE_BYTES (1ull << 30)
 /* What is read of a file at first. */
 #define FIRST_READ_BYTES (64ull << 10)
+/* Doubles tell longer times less exactly than rules are kept. */
+#define MOST_SECONDS 1e8
 
 static const char *const decision_names[] = {
     [MR_PROBLEM_KEEP] = "kept",
@@ -223,6 +225,14 @@ static mr_status deliver(const struct cli *cli, struct output *output,
   mr_status status = MR_OK;
   if (schedule->fits && cli->bound == CLI_BOUND_LP) {
     status = raise_bound(problem, schedule, &figures);
+  }
+  if (status == MR_OK && schedule->fits && schedule->seconds > MOST_SECONDS) {
+    mr_log(
+        MR_LOG_ERROR,
+        "%s takes %.3g s; a schedule of more than %g s cannot be told to the 1e-7 s that its rules "
+        "want: give times in a larger unit, and rates by it",
+        cli->problem_path, schedule->seconds, MOST_SECONDS);
+    return MR_INVALID;
   }
   add_up(problem, schedule, &figures);
   if (status == MR_OK && schedule->fits && cli->schedule_path != NULL) {

@@ -2,6 +2,7 @@
 /* The cut bound: the least time that one cut leaves, then windows between two. */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "plan/problem/cut.h"
 #include "plan/problem/parts.h"
@@ -12,13 +13,14 @@
 #define TERNARY_STEPS 70
 /* Rounds after which a window's sides are taken as they are, and windows that are tried. */
 #define FIXPOINT_ROUNDS 8
-#define WINDOW_ROUNDS   4
+#define WINDOW_ROUNDS   6
+#define LITTLE_LONGER   1e-6
 /* What the searches may leave open, taken off the result. They end far within it, because each
  * begins with an interval that is at most four times as long as what it looks for. */
 #define SEARCH_ERROR 1e-9
 
 /* The least time after the cut where `before` seconds have passed; at most `most`, or INFINITY. */
-static double least_after(const struct mr_problem_cutter *cutter, double before, double most) {
+static double least_after(struct mr_problem_cutter *cutter, double before, double most) {
   double low = cutter->cut.work_after;
   if (low > most || !mr_problem_cut_can_do(cutter, before, most)) {
     return INFINITY;
@@ -40,7 +42,7 @@ static double least_after(const struct mr_problem_cutter *cutter, double before,
 
 /* A time that is enough on either side of the cut: less than twice the least, or at most `best`;
  * INFINITY where `serial`, in which everything can be done, is not enough. */
-static double enough_seconds(const struct mr_problem_cutter *cutter, double best, double serial) {
+static double enough_seconds(struct mr_problem_cutter *cutter, double best, double serial) {
   double enough = serial;
   if (!mr_problem_cut_can_do(cutter, enough, enough)) {
     return INFINITY;
@@ -55,12 +57,14 @@ static double enough_seconds(const struct mr_problem_cutter *cutter, double best
  * The least time by the present cut; 0 where it is not above `best`. Both sides' times are wanted;
  * the pairs that can do form a convex set, so their least sum is found by a search in one of them.
  */
-static double cut_seconds(const struct mr_problem_cutter *cutter, double best, double serial) {
+static double cut_seconds(struct mr_problem_cutter *cutter, double best, double serial) {
   double low = cutter->cut.work_before;
   if (mr_problem_cut_can_do(cutter, low, best - low)) {
     return 0;
   }
-  double most = 2 * enough_seconds(cutter, best, serial);
+  double enough = enough_seconds(cutter, best, serial);
+  /* Neither side of the least pair has more than both have in a pair that can do. */
+  double most = 2 * fmax(enough, fmax(cutter->cut.work_before, cutter->cut.work_after));
   double high = most;
   if (most == INFINITY) {
     return 0;
@@ -89,7 +93,7 @@ static double cut_seconds(const struct mr_problem_cutter *cutter, double best, d
  * each round starts from the last one's result with less time after the cut, and whenever it ends
  * the result is not too large.
  */
-static double least_before(const struct mr_problem_cutter *cutter, double seconds) {
+static double least_before(struct mr_problem_cutter *cutter, double seconds) {
   double least = cutter->cut.work_before;
   for (int round = 0; round < FIXPOINT_ROUNDS; round++) {
     double after = seconds - least;
@@ -109,7 +113,7 @@ static double least_before(const struct mr_problem_cutter *cutter, double second
 }
 
 /* The same after the cut. */
-static double least_after_within(const struct mr_problem_cutter *cutter, double seconds) {
+static double least_after_within(struct mr_problem_cutter *cutter, double seconds) {
   double least = cutter->cut.work_after;
   for (int round = 0; round < FIXPOINT_ROUNDS; round++) {
     double before = seconds - least;
@@ -188,21 +192,33 @@ static struct window find_window(struct mr_problem_cutter *cutter, double second
   return best;
 }
 
-/* Raises the bound from `best` by windows: each has its own least time, found by halving. */
+/* The least time of one window, found by halving; at least `best`. */
+static double one_window_seconds(struct mr_problem_cutter *cutter, const struct window *window,
+                                 double best) {
+  double inside = cutter->clock[window->last + 1] - cutter->clock[window->first];
+  double high = window->seconds;
+  for (int i = 0; i < BISECTIONS; i++) {
+    double middle = best + (high - best) / 2;
+    double all = start_seconds(cutter, window->first, middle) + inside +
+                 end_seconds(cutter, window->last, middle);
+    *(all > middle ? &best : &high) = middle;
+  }
+  return best;
+}
+
+/* Raises the bound from `best` by windows. Where a schedule of that time is just too short for a
+ * cut, which then seems to ask for all of it, windows that tell more are seen in one that takes a
+ * little longer. */
 static double window_seconds(struct mr_problem_cutter *cutter, double best) {
-  for (int round = 0; round < WINDOW_ROUNDS; round++) {
-    struct window window = find_window(cutter, best);
-    if (window.seconds <= best * (1 + SEARCH_ERROR)) {
-      break;
+  int vain = 0;
+  for (int round = 0; round < WINDOW_ROUNDS && vain < 2; round++) {
+    double looked_at = vain == 0 ? best : best * (1 + LITTLE_LONGER);
+    struct window window = find_window(cutter, looked_at);
+    double before = best;
+    if (window.seconds > looked_at * (1 + SEARCH_ERROR)) {
+      best = one_window_seconds(cutter, &window, best);
     }
-    double inside = cutter->clock[window.last + 1] - cutter->clock[window.first];
-    double high = window.seconds;
-    for (int i = 0; i < BISECTIONS; i++) {
-      double middle = best + (high - best) / 2;
-      double all = start_seconds(cutter, window.first, middle) + inside +
-                   end_seconds(cutter, window.last, middle);
-      *(all > middle ? &best : &high) = middle;
-    }
+    vain = best > before * (1 + SEARCH_ERROR) ? 0 : vain + 1;
   }
   return best * (1 - SEARCH_ERROR);
 }
@@ -233,6 +249,74 @@ static double mandatory_seconds(const struct mr_problem_cutter *cutter) {
     }
   }
   return best;
+}
+
+/* A tensor that can be made again, and what a byte of it costs then. */
+struct again {
+  double bytes, seconds;
+};
+
+static int compare_price(const void *left, const void *right) {
+  const struct again *a = left;
+  const struct again *b = right;
+  double x = a->seconds * b->bytes;
+  double y = b->seconds * a->bytes;
+  return (x > y) - (x < y);
+}
+
+/* The least seconds in which so many bytes are made again; the cheapest first. */
+static double cheapest_seconds(struct again *list, int32_t count, double bytes) {
+  double seconds = 0;
+  qsort(list, (size_t)count, sizeof *list, compare_price);
+  for (int32_t i = 0; i < count && bytes > 0; i++) {
+    seconds += list[i].seconds * fmin(1, bytes / list[i].bytes);
+    bytes -= list[i].bytes;
+  }
+  return seconds;
+}
+
+/* Of the tensors in `order`, those that one segment makes, or needs, are on the device together
+ * when it ends, or starts, but for what is made again: moves take time. Seconds that this takes at
+ * least, over all segments; `list` has room for all tensors. */
+static double crowded_seconds(const struct mr_problem_cutter *cutter, const int32_t *order,
+                              bool needs, struct again *list) {
+  const struct mr_problem *problem = cutter->problem;
+  double seconds = 0;
+  int32_t next = 0;
+  for (int32_t i = 0; i < problem->tensor_count; i = next) {
+    const struct mr_problem_tensor *first = &problem->tensors[order[i]];
+    int32_t segment = needs ? first->g : first->p;
+    int32_t count = 0;
+    double bytes = 0;
+    for (next = i; next < problem->tensor_count; next++) {
+      const struct mr_problem_tensor *t = &problem->tensors[order[next]];
+      if ((needs ? t->g : t->p) != segment) break;
+      bool lives =
+          cutter->clock[t->g] - cutter->clock[t->p + 1] >= MR_PROBLEM_SHORTEST_SEGMENT_SECONDS;
+      if (!lives || !cutter->index->free_choice[order[next]] || (t->clean && !needs)) continue;
+      bytes += t->bytes;
+      if (t->bytes > 0 && t->g < problem->segment_count &&
+          t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
+        list[count++] = (struct again){t->bytes, t->recompute_seconds};
+      }
+    }
+    seconds += cheapest_seconds(list, count, bytes - mr_problem_limit(problem->device_bytes));
+  }
+  return seconds;
+}
+
+/* What must be made again, beside all segments. */
+static mr_status again_seconds(const struct mr_problem_cutter *cutter, double *seconds_out) {
+  const struct mr_problem_index *index = cutter->index;
+  struct again *list = mr_allocate((uint64_t)cutter->problem->tensor_count, sizeof *list);
+  if (list == NULL) {
+    return MR_NO_MEMORY;
+  }
+  *seconds_out = cutter->clock[cutter->problem->segment_count] +
+                 fmax(crowded_seconds(cutter, index->by_birth, false, list),
+                      crowded_seconds(cutter, index->by_need, true, list));
+  free(list);
+  return MR_OK;
 }
 
 /* A time that is enough for any problem that fits: everything, one thing after the other. */
@@ -283,11 +367,15 @@ static mr_status bound_whole(const struct mr_problem *problem, double *seconds_o
     return status;
   }
   cutter.smallest_bytes = smallest_bytes(problem);
-  double best = mandatory_seconds(&cutter);
-  best = single_seconds(&cutter, best);
-  *seconds_out = fmax(best, window_seconds(&cutter, best));
+  double again = 0;
+  status = again_seconds(&cutter, &again);
+  if (status == MR_OK) {
+    double best = fmax(again, mandatory_seconds(&cutter));
+    best = single_seconds(&cutter, best);
+    *seconds_out = fmax(best, window_seconds(&cutter, best));
+  }
   mr_problem_cutter_fini(&cutter);
-  return MR_OK;
+  return status;
 }
 
 /* The part by which sums of times and bytes, here and in a schedule, may differ by rounding. */

@@ -59,7 +59,40 @@ static double nvme_bytes(const struct mr_problem_cutter *cutter, double seconds)
               fmin(rate[MR_PROBLEM_WRITE] * write_seconds, rate[MR_PROBLEM_READ] * read_seconds));
 }
 
-bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before, double after) {
+/* What is added and taken away again leaves nothing behind, however large it was beside the rest:
+ * what rounding loses is kept (D. Knuth, The Art of Computer Programming, 4.2.2, theorem B). */
+static void sum_add(struct mr_problem_sum *sum, double value) {
+  double high = sum->high + value;
+  double added = high - sum->high;
+  sum->low += (sum->high - (high - added)) + (value - added);
+  sum->high = high;
+}
+
+static double sum_of(const struct mr_problem_sum *sum) {
+  return sum->high + sum->low;
+}
+
+/* The menu of the tensors across the cut, as prefix sums, unless it is there: it has up to as many
+ * prices as there are tensors, and most cuts do without. */
+static void build_menu(struct mr_problem_cutter *cutter) {
+  struct mr_problem_cut *cut = &cutter->cut;
+  if (cut->has_menu) {
+    return;
+  }
+  cut->has_menu = true;
+  cut->menu_count = 0;
+  for (int32_t place = 0; place < cutter->price_count; place++) {
+    const struct mr_problem_price *price = &cutter->prices[place];
+    if (price->count > 0) {
+      int32_t at = cut->menu_count++;
+      double seconds = (1 - MR_PROBLEM_SAME_PRICE) * fmax(0, sum_of(&price->seconds));
+      cut->menu_bytes[at + 1] = cut->menu_bytes[at] + sum_of(&price->bytes);
+      cut->menu_seconds[at + 1] = cut->menu_seconds[at] + seconds;
+    }
+  }
+}
+
+bool mr_problem_cut_can_do(struct mr_problem_cutter *cutter, double before, double after) {
   const struct mr_problem_cut *cut = &cutter->cut;
   const double *rate = cutter->problem->link_bytes_per_second;
   double in_bytes =
@@ -79,9 +112,13 @@ bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before
   double ordinary_bytes = fmin(
       fmin(in_bytes - clean_bytes, out_bytes - gradient_bytes),
       fmin(cut->ordinary_bytes, cutter->problem->host_bytes + nvme_bytes(cutter, before + after)));
-  double again_bytes = recompute_bytes(cut, fmax(0, after - cut->work_after));
-  return gradient_bytes + clean_bytes + ordinary_bytes + again_bytes >=
-         cut->needed_bytes + early_weight_bytes;
+  double moved_bytes = gradient_bytes + clean_bytes + ordinary_bytes;
+  double wanted_bytes = cut->needed_bytes + early_weight_bytes;
+  if (moved_bytes >= wanted_bytes) {
+    return true;
+  }
+  build_menu(cutter);
+  return moved_bytes + recompute_bytes(cut, fmax(0, after - cut->work_after)) >= wanted_bytes;
 }
 
 /* A tensor comes to lie across the cut (sign 1) or no longer does (-1). */
@@ -91,12 +128,12 @@ static void count_across(struct mr_problem_cutter *cutter, int32_t tensor, int32
   if (!cutter->index->free_choice[tensor]) {
     return;
   }
-  cutter->across_bytes[t->clean] += sign * t->bytes;
+  sum_add(&cutter->across_bytes[t->clean], sign * t->bytes);
   if (place >= 0) {
     struct mr_problem_price *price = &cutter->prices[place];
     price->count += sign;
-    price->bytes = price->count == 0 ? 0 : price->bytes + sign * t->bytes;
-    price->seconds = price->count == 0 ? 0 : price->seconds + sign * t->recompute_seconds;
+    sum_add(&price->bytes, sign * t->bytes);
+    sum_add(&price->seconds, sign * t->recompute_seconds);
   }
 }
 
@@ -133,21 +170,6 @@ static void move_to(struct mr_problem_cutter *cutter, int32_t segment, int32_t m
   }
   while (cutter->made_before > made_before) {
     count_births(cutter, --cutter->made_before, -1);
-  }
-}
-
-/* The menu of the tensors across the cut, as prefix sums. */
-static void build_menu(struct mr_problem_cutter *cutter) {
-  struct mr_problem_cut *cut = &cutter->cut;
-  cut->menu_count = 0;
-  for (int32_t place = 0; place < cutter->price_count; place++) {
-    const struct mr_problem_price *price = &cutter->prices[place];
-    if (price->count > 0) {
-      int32_t at = cut->menu_count++;
-      double seconds = (1 - MR_PROBLEM_SAME_PRICE) * fmax(0, price->seconds);
-      cut->menu_bytes[at + 1] = cut->menu_bytes[at] + price->bytes;
-      cut->menu_seconds[at + 1] = cut->menu_seconds[at] + seconds;
-    }
   }
 }
 
@@ -191,9 +213,9 @@ void mr_problem_cut_at(struct mr_problem_cutter *cutter, int32_t k, enum mr_prob
   cut->work_before = cutter->clock[k];
   cut->work_after = cutter->clock[problem->segment_count] - cutter->clock[k];
   move_to(cutter, k, made_before);
-  cut->ordinary_bytes = fmax(0, cutter->across_bytes[0]);
-  cut->clean_bytes = fmax(0, cutter->across_bytes[1]);
-  build_menu(cutter);
+  cut->ordinary_bytes = fmax(0, sum_of(&cutter->across_bytes[0]));
+  cut->clean_bytes = fmax(0, sum_of(&cutter->across_bytes[1]));
+  cut->has_menu = false;
   fill_moves(cutter, k, made_before);
   double fixed_bytes =
       moment == MR_MOMENT_DURING ? problem->workset_bytes[k] : bytes_before(cutter, k);

@@ -28,16 +28,22 @@ struct mr_problem_cut {
   double weight_after_bytes;
   double first_out_seconds; /* no byte that counts here can leave earlier */
   double last_in_seconds;   /* from the latest arrival to the end of all segments */
+  bool has_menu;            /* once it is asked for */
   int32_t menu_count;
   double *menu_bytes; /* prefix sums: menu_count + 1 entries */
   double *menu_seconds;
 };
 
+/* A sum, and what rounding took from it. */
+struct mr_problem_sum {
+  double high, low;
+};
+
 /* What lies across the present cut at one price of a byte. */
 struct mr_problem_price {
   int32_t count; /* of tensors */
-  double bytes;
-  double seconds; /* to make them again */
+  struct mr_problem_sum bytes;
+  struct mr_problem_sum seconds; /* to make them again */
 };
 
 /*
@@ -60,8 +66,8 @@ struct mr_problem_cutter {
   int32_t *first_birth; /* the first p of an ordinary one that is needed after each segment */
   int32_t *price_place; /* for each tensor: in prices, or -1 */
   int32_t price_count;
-  struct mr_problem_price *prices; /* cheapest byte first */
-  double across_bytes[2];          /* of ordinary and of clean tensors across the present cut */
+  struct mr_problem_price *prices;       /* cheapest byte first */
+  struct mr_problem_sum across_bytes[2]; /* of ordinary and of clean tensors across the cut */
   int32_t segment;       /* of the present cut: tensors across it are needed after it ... */
   int32_t made_before;   /* ... and made before this one */
   double smallest_bytes; /* of a tensor that may go by way of NVMe; the caller's to set */
@@ -75,6 +81,6 @@ void mr_problem_cutter_fini(struct mr_problem_cutter *cutter);
 /* Cuts at a moment of segment k, at its start. */
 void mr_problem_cut_at(struct mr_problem_cutter *cutter, int32_t k, enum mr_problem_moment moment);
 /* Whether `before` seconds up to the cut and `after` seconds from it can be enough. */
-bool mr_problem_cut_can_do(const struct mr_problem_cutter *cutter, double before, double after);
+bool mr_problem_cut_can_do(struct mr_problem_cutter *cutter, double before, double after);
 
 #endif

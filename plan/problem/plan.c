@@ -111,11 +111,33 @@ static mr_status fill_schedule(const struct mr_problem *problem,
       mr_problem_draft_set(search.draft, v, solution->decisions[v]);
     }
   }
-  schedule->fits = true;
   schedule->seconds = mr_problem_simulate(search.simulation, search.draft, INFINITY, schedule);
-  MR_ASSERT(schedule->seconds < INFINITY);
+  schedule->fits = schedule->seconds < INFINITY;
   mr_problem_search_fini(&search);
   return MR_OK;
+}
+
+/*
+ * Searches, and fills in the schedule where there is one. A search adds to loads and takes away
+ * from them; where a tensor is millions of times as large as the device what rounding leaves of
+ * that may decide whether something fits, and the schedule that was found is none: then one is
+ * looked for that leaves a part of the device free.
+ */
+static mr_status search_and_fill(const struct mr_problem *problem,
+                                 struct mr_problem_solution *solution,
+                                 struct mr_problem_schedule *schedule) {
+  static const double parts[] = {1, 1 - 1e-6, 1 - 1e-3, 0.9};
+  mr_status status = MR_OK;
+  for (size_t i = 0; i < MR_COUNT_OF(parts) && status == MR_OK && !schedule->fits; i++) {
+    struct mr_problem part = *problem;
+    part.device_bytes *= parts[i];
+    status = mr_problem_search_levels(&part, solution);
+    if (solution->seconds == INFINITY) break;
+    if (status == MR_OK) {
+      status = fill_schedule(problem, solution, schedule);
+    }
+  }
+  return status;
 }
 
 mr_status mr_problem_plan(const struct mr_problem *problem,
@@ -129,11 +151,9 @@ mr_status mr_problem_plan(const struct mr_problem *problem,
   mr_status status = mr_problem_bound_cut(problem, &solution.bound_seconds);
   if (status == MR_OK) {
     schedule->bound_seconds = solution.bound_seconds;
-    status = mr_problem_search_levels(problem, &solution);
+    status = search_and_fill(problem, &solution, schedule);
   }
-  if (status == MR_OK && solution.seconds < INFINITY) {
-    status = fill_schedule(problem, &solution, schedule);
-  } else if (status == MR_OK) {
+  if (status == MR_OK && !schedule->fits) {
     status = smallest_device(problem, &schedule->smallest_device_bytes);
   }
   if (status != MR_OK) {

@@ -7,6 +7,10 @@
 /* Points of each level of the sweep over how much is recomputed, and how many levels. */
 #define SWEEP_POINTS 16
 #define SWEEP_LEVELS 4
+/* Of problems with more tensors a simulation takes longer: fewer points, and but for the first
+ * level with one patience alone. */
+#define LARGE_TENSORS 12000
+#define LARGE_POINTS  10
 
 /* The points on which keeping a tensor weighs, and sending it away does not. */
 static int32_t first_inner_point(const struct mr_problem_tensor *t) {
@@ -72,18 +76,23 @@ static void spill_to_nvme(struct mr_problem_search *search) {
   mr_problem_draft_rebuild(draft);
 }
 
+/* The time of the draft as it is. */
+static double try_as_it_is(struct mr_problem_search *search, double cutoff) {
+  double seconds = mr_problem_simulate(search->simulation, search->draft, cutoff, NULL);
+  if (seconds < search->best_seconds) {
+    search->best_seconds = seconds;
+    mr_problem_draft_copy(search->best, search->draft);
+  }
+  return seconds;
+}
+
 /* The time of the draft with either patience: which one helps hangs on how finely tensors are cut
  * as much as on what was decided. */
 static double try_patience(struct mr_problem_search *search, double cutoff) {
   double least = INFINITY;
   for (int turn = 0; turn < 2; turn++) {
     search->draft->knobs.patient = !search->draft->knobs.patient;
-    double seconds = mr_problem_simulate(search->simulation, search->draft, cutoff, NULL);
-    if (seconds < search->best_seconds) {
-      search->best_seconds = seconds;
-      mr_problem_draft_copy(search->best, search->draft);
-    }
-    least = fmin(least, seconds);
+    least = fmin(least, try_as_it_is(search, cutoff));
   }
   return least;
 }
@@ -95,7 +104,8 @@ void mr_problem_search_try_draft(struct mr_problem_search *search) {
   }
 }
 
-static double try_seed(struct mr_problem_search *search, int32_t recompute_count) {
+/* `either`: with either patience, else with the one that is best so far. */
+static double try_seed(struct mr_problem_search *search, int32_t recompute_count, bool either) {
   struct mr_problem_draft *draft = search->draft;
   for (int32_t i = 0; i < search->choice_count; i++) {
     draft->decisions[search->by_gap[i]] = MR_PROBLEM_HOST;
@@ -109,7 +119,11 @@ static double try_seed(struct mr_problem_search *search, int32_t recompute_count
   if (mr_problem_draft_overload(draft) >= 0) {
     return INFINITY;
   }
-  return try_patience(search, INFINITY);
+  if (either || search->best_seconds == INFINITY) {
+    return try_patience(search, INFINITY);
+  }
+  draft->knobs.patient = search->best->knobs.patient;
+  return try_as_it_is(search, INFINITY);
 }
 
 /* Everything is recomputed or on NVMe but for what is handed on; of that, clean tensors too are
@@ -142,18 +156,21 @@ void mr_problem_search_let_all_go(struct mr_problem_search *search) {
 void mr_problem_search_seed(struct mr_problem_search *search) {
   int32_t low = 0;
   int32_t high = search->price_count;
+  bool large = search->problem->tensor_count > LARGE_TENSORS;
+  int32_t points = large ? LARGE_POINTS : SWEEP_POINTS;
   for (int level = 0; level < SWEEP_LEVELS && low <= high; level++) {
-    int32_t step = (high - low) / SWEEP_POINTS + 1;
+    bool either = !large || level == 0;
+    int32_t step = (high - low) / points + 1;
     int32_t best = low;
     double best_seconds = INFINITY;
     for (int32_t count = low; count <= high; count += step) {
-      double seconds = try_seed(search, count);
+      double seconds = try_seed(search, count, either);
       if (seconds <= best_seconds) {
         best = count;
         best_seconds = seconds;
       }
     }
-    try_seed(search, high);
+    try_seed(search, high, either);
     low = best - step > low ? best - step : low;
     high = best + step < high ? best + step : high;
   }
