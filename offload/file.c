@@ -126,6 +126,18 @@ static int open_named(const char *directory, int flags) {
   return -1;
 }
 
+/* No standard stream, which the process may have closed, and still print to. */
+static int beside_streams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) {
+    return fd;
+  }
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  int reason = errno;
+  close(fd);
+  errno = reason;
+  return moved;
+}
+
 static int open_unlinked(const char *directory, int extra_flags) {
   int flags = O_RDWR | O_CLOEXEC | extra_flags;
   int fd = open(directory, flags | O_TMPFILE, 0600);
@@ -133,7 +145,7 @@ static int open_unlinked(const char *directory, int extra_flags) {
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
     fd = open_named(directory, flags);
   }
-  return fd;
+  return beside_streams(fd);
 }
 
 static mr_status refuse_file(const char *directory) {

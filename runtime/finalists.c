@@ -12,6 +12,8 @@
 #include "runtime/effort.h"
 #include "runtime/vary.h"
 
+/* Of the time of ops: moves of pages that take no more are not worth another search. */
+#define FEW_MOVES   5e-4
 #define MAX_BUDGETS 1000u /* of the ladder: all there are */
 _Static_assert(MAX_BUDGETS >= MR_MACHINE_ROUNDS, "small programs go down all of it");
 
@@ -287,14 +289,29 @@ static void sort(struct mr_finalists *finalists, uint32_t count) {
   }
 }
 
+/* What moves of pages take of a step. */
+static double bind_seconds(const struct mr_finalists *finalists,
+                           const struct mr_program_plan *layout) {
+  uint64_t moves = 0;
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    for (uint32_t i = 0; i < layout->instruction_count[q]; i++) {
+      moves += layout->instructions[q][i].bind_moves;
+    }
+  }
+  return (double)moves * finalists->plan->problem.bind_seconds_per_move;
+}
+
 /* Whether no plan can be better than this one of the program, but for what it moves: the device
- * does nothing but what it must, all the time. Beside a host that is apart it could do less. */
+ * does nothing but what it must, all the time, and moves some pages in next to none. Beside a host
+ * that is apart it could do less. */
 static bool is_unbeatable(const struct mr_finalists *finalists, const struct mr_graph *program,
                           const struct mr_program_plan *layout) {
-  bool never_waits = layout->step_seconds <= layout->compute_seconds * (1 + MR_ROUNDING);
+  double move_seconds = bind_seconds(finalists, layout);
+  double least_seconds = layout->compute_seconds * (1 + MR_ROUNDING) + move_seconds;
+  bool never_waits = layout->step_seconds <= least_seconds && !mr_finalists_host_runs(finalists);
   return layout->fits && program->op_count == finalists->plan->graph->op_count &&
-         (mr_program_plan_moved_bytes(layout) == 0 ||
-          (never_waits && !mr_finalists_host_runs(finalists)));
+         move_seconds <= FEW_MOVES * layout->compute_seconds &&
+         (mr_program_plan_moved_bytes(layout) == 0 || never_waits);
 }
 
 bool mr_finalists_settled(const struct mr_finalists *finalists) {

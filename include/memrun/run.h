@@ -128,7 +128,8 @@ MR_API void mr_options_init(struct mr_options *options);
 struct mr_plan_summary {
   size_t size_bytes;
   bool fits;
-  uint64_t footprint_bytes; /* the most device bytes of a step without any budget */
+  uint64_t footprint_bytes; /* the most device bytes that a step without any budget has in use; a
+                               plan of a short one may take an eighth more, to move fewer pages */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t
       need_bytes[MR_TIER_COUNT];  /* the plan's peaks; of the smallest plan where it does not fit */

@@ -261,7 +261,10 @@ static int compare_price(const void *left, const void *right) {
   const struct again *b = right;
   double x = a->seconds * b->bytes;
   double y = b->seconds * a->bytes;
-  return (x > y) - (x < y);
+  if (x != y) {
+    return x < y ? -1 : 1;
+  }
+  return (a->bytes > b->bytes) - (a->bytes < b->bytes); /* sums have one order */
 }
 
 /* The least seconds in which so many bytes are made again; the cheapest first. */
