@@ -210,7 +210,17 @@ static void resolve_memory(struct mr_settings *settings, const struct mr_options
   settings->budget_bytes[MR_TIER_HOST] = host;
 }
 
-/* What the paths can hold, in whole chunks; a line where limits asked for more. */
+void mr_budget_tell_cut(const struct mr_settings *settings) {
+  uint64_t budget_bytes = settings->budget_bytes[MR_TIER_NVME];
+  struct mr_size_text text[2];
+  if (settings->nvme_asked_bytes > budget_bytes) {
+    mr_log(MR_LOG_WARN, "only %s of nvme can be used, less than the budget of %s, which is cut",
+           mr_size_format(budget_bytes, &text[0]),
+           mr_size_format(settings->nvme_asked_bytes, &text[1]));
+  }
+}
+
+/* What the paths can hold, in whole chunks. */
 static mr_status resolve_nvme(struct mr_settings *settings) {
   uint64_t limit_bytes = 0;
   uint64_t *budget_bytes = &settings->budget_bytes[MR_TIER_NVME];
@@ -220,13 +230,8 @@ static mr_status resolve_nvme(struct mr_settings *settings) {
     open = settings->nvme[i].limit_bytes == MR_BUDGET_AUTO ||
            !mr_add_u64(limit_bytes, path_bytes * MR_STORE_CHUNK_BYTES, &limit_bytes);
   }
-  mr_status status = mr_store_available(settings->nvme, settings->nvme_count, budget_bytes);
-  if (status == MR_OK && !open && *budget_bytes < limit_bytes) {
-    struct mr_size_text text[2];
-    mr_log(MR_LOG_WARN, "only %s of nvme can be used, less than the budget of %s, which is cut",
-           mr_size_format(*budget_bytes, &text[0]), mr_size_format(limit_bytes, &text[1]));
-  }
-  return status;
+  settings->nvme_asked_bytes = open ? 0 : limit_bytes;
+  return mr_store_available(settings->nvme, settings->nvme_count, budget_bytes);
 }
 
 /* A budget is no more than the machine that is described has. */

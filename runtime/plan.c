@@ -98,6 +98,9 @@ mr_status mr_plan_create(const struct mr_graph *graph, const struct mr_options *
     mr_plan_destroy(plan);
     return status;
   }
+  if (plan->layout->fits) {
+    mr_budget_tell_cut(&plan->settings);
+  }
   *plan_out = plan;
   return MR_OK;
 }

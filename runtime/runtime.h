@@ -117,6 +117,7 @@ struct mr_settings {
   uint64_t outside_bytes;    /* what others have of the accelerator, beside the device's budget */
   uint64_t most_table_bytes; /* what it takes at most to reach the run's pinned memory */
   uint64_t short_bytes;      /* by how much what was given is less than all of it */
+  uint64_t nvme_asked_bytes; /* by limits of all paths; 0: one has none */
   bool budget_open[MR_TIER_COUNT]; /* not given: taken from what there is */
   struct mr_nvme_path nvme[MR_MAX_NVME_PATHS];
   uint32_t nvme_count;
@@ -171,6 +172,8 @@ MR_CHECK_RESULT mr_status mr_rehearse_host(const struct mr_graph *graph,
 MR_CHECK_RESULT mr_status mr_budget_resolve(struct mr_settings *settings,
                                             const struct mr_options *options,
                                             const struct mr_graph *graph);
+/* A line where NVMe has less than was asked for; a refusal names budgets as they are. */
+void mr_budget_tell_cut(const struct mr_settings *settings);
 
 /* What an accelerator takes of its memory for the page tables by which it reaches so much pinned
  * memory: 8 bytes for each 4 KiB, 2 MiB at once (measured on an H200). 0: there is none. */
