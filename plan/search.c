@@ -43,36 +43,35 @@ struct effort {
 enum length { SHORT_PROGRAM, USUAL_PROGRAM, LONG_PROGRAM, LENGTHS };
 enum site { ALONE, BESIDE_HOST, SITES }; /* ops run on a host beside the device, or none do */
 
-static const struct effort efforts[LENGTHS][SITES] = {
-    [SHORT_PROGRAM] = {[ALONE] = {.worse = 2,
-                                  .price_rounds = 4,
-                                  .early_rounds = 4,
-                                  .far = INFINITY,
-                                  .alike = 12,
-                                  .alike_here = 6},
-                       [BESIDE_HOST] = {.worse = 2,
-                                        .price_rounds = 4,
-                                        .early_rounds = 4,
-                                        .far = INFINITY,
-                                        .alike = 12,
-                                        .alike_here = 6}},
-    [USUAL_PROGRAM] = {[ALONE] = {.worse = 2,
-                                  .price_rounds = 4,
-                                  .early_rounds = 2,
-                                  .far = 0.1,
-                                  .held = 2,
-                                  .alike = 8,
-                                  .alike_here = 6},
-                       [BESIDE_HOST] = {.worse = 2,
-                                        .price_rounds = 4,
-                                        .early_rounds = 4,
-                                        .far = INFINITY,
-                                        .held = 2,
-                                        .alike = 8,
-                                        .alike_here = 6}},
-    [LONG_PROGRAM] =
-        {[ALONE] = {.worse = 1, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4},
-         [BESIDE_HOST] = {.worse = 2, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4}},
+static const struct effort of_short = {.worse = 2,
+                                       .price_rounds = 4,
+                                       .early_rounds = 4,
+                                       .far = INFINITY,
+                                       .alike = 12,
+                                       .alike_here = 6};
+static const struct effort of_usual = {.worse = 2,
+                                       .price_rounds = 4,
+                                       .early_rounds = 2,
+                                       .far = 0.1,
+                                       .held = 2,
+                                       .alike = 8,
+                                       .alike_here = 6};
+static const struct effort of_usual_beside = {.worse = 2,
+                                              .price_rounds = 4,
+                                              .early_rounds = 4,
+                                              .far = INFINITY,
+                                              .held = 2,
+                                              .alike = 8,
+                                              .alike_here = 6};
+static const struct effort of_long = {
+    .worse = 1, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4};
+static const struct effort of_long_beside = {
+    .worse = 2, .price_rounds = 2, .far = 0.1, .alike = 2, .alike_here = 4};
+
+static const struct effort *const efforts[LENGTHS][SITES] = {
+    [SHORT_PROGRAM] = {[ALONE] = &of_short, [BESIDE_HOST] = &of_short},
+    [USUAL_PROGRAM] = {[ALONE] = &of_usual, [BESIDE_HOST] = &of_usual_beside},
+    [LONG_PROGRAM] = {[ALONE] = &of_long, [BESIDE_HOST] = &of_long_beside},
 };
 
 struct search {
@@ -484,10 +483,11 @@ static mr_status search_for_plan(struct search *search) {
 }
 
 static mr_status search_from(struct mr_draft *draft) {
-  struct search search = {.draft = draft,
-                          .effort = &efforts[length_of(draft)][mr_draft_is_beside_host(draft)],
-                          .best_seconds = INFINITY,
-                          .compute_seconds = draft->clock[draft->op_count]};
+  struct search search = {
+      .draft = draft,
+      .effort = efforts[length_of(draft)][mr_draft_is_beside_host(draft) ? BESIDE_HOST : ALONE],
+      .best_seconds = INFINITY,
+      .compute_seconds = draft->clock[draft->op_count]};
   mr_status status = mr_draft_saved_init(&search.best, draft);
   if (status == MR_OK) {
     status = draft->effort == MR_EFFORT_SEARCH ? search_for_plan(&search) : try_usual(&search);

@@ -13,8 +13,8 @@
 /* MR_INVALID: something of the problem makes no sense; a line says what. */
 MR_CHECK_RESULT mr_status mr_plan_check_problem(const struct mr_plan_problem *problem);
 
-/* Plans the program; where it is short, as the best of plans for many machines. The plan holds its
- * program alone; so it does for the two below. MR_NO_MEMORY, MR_INVALID. */
+/* Plans the program; where it is short, as the best of plans for many machines. For this one and
+ * the next two *plan has nothing but its program before. MR_NO_MEMORY, MR_INVALID. */
 MR_CHECK_RESULT mr_status mr_plan_for_machines(const struct mr_plan_problem *problem,
                                                struct mr_program_plan *plan);
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* So many ops or more each, of all plans together. */
+/* What ends with _ops is for as many plans as have so many ops together. */
 struct mr_effort {
   uint32_t finalists;    /* candidates that stay, by plans without search */
   uint32_t searched;     /* of them, at most */
