@@ -21,6 +21,20 @@ struct heap {
   int32_t count;
 };
 
+/*
+ * What lies at each point: the load of the draft, and what was fetched ahead. A fetch looks over
+ * all points until its need, which may be far ahead, so what they have in common is known for a
+ * block of points at once.
+ */
+struct room {
+  int32_t point_count;
+  int32_t block_bits;  /* a block has 2^this points, about as many as there are blocks */
+  double *load;        /* without what was added to the whole block; -INFINITY: fetches ahead need
+                          leave no room there */
+  double *block_most;  /* of the loads of a block */
+  double *block_added; /* to the whole of it */
+};
+
 struct mr_problem_simulation {
   const struct mr_problem *problem;
   const struct mr_problem_draft *draft; /* of the present call */
@@ -41,8 +55,7 @@ struct mr_problem_simulation {
   double move_start[MR_PROBLEM_LINK_COUNT];
   double move_end[MR_PROBLEM_LINK_COUNT];
 
-  double *load;      /* of the draft, and what was fetched ahead */
-  double *limit;     /* for each point: what fetches ahead leave the load below */
+  struct room room;
   int32_t *missing;  /* for each boundary: tensors that have yet to come in */
   double *remaining; /* for each boundary: compute from there on */
   int32_t *outs;     /* a queue: waiting are outs[first_out .. out_count) */
@@ -54,6 +67,78 @@ struct mr_problem_simulation {
   int32_t blocked_rank;  /* this fetch must wait until ... */
   int32_t blocked_point; /* ... this point is over */
 };
+
+static void room_fini(struct room *room) {
+  free(room->load);
+  free(room->block_most);
+  free(room->block_added);
+}
+
+static mr_status room_init(struct room *room, int32_t point_count) {
+  room->point_count = point_count;
+  while ((1 << 2 * room->block_bits) < point_count) {
+    room->block_bits++;
+  }
+  uint64_t block_count = ((uint64_t)point_count >> room->block_bits) + 1;
+  room->load = mr_allocate((uint64_t)point_count, sizeof *room->load);
+  room->block_most = mr_allocate(block_count, sizeof *room->block_most);
+  room->block_added = mr_allocate(block_count, sizeof *room->block_added);
+  bool complete = room->load != NULL && room->block_most != NULL && room->block_added != NULL;
+  return complete ? MR_OK : MR_NO_MEMORY; /* the caller destroys what there is */
+}
+
+/* Finds the most of each block, of loads to which nothing was added yet. */
+static void room_fill(struct room *room) {
+  int32_t block_count = ((room->point_count - 1) >> room->block_bits) + 1;
+  for (int32_t block = 0; block < block_count; block++) {
+    room->block_most[block] = -INFINITY;
+    room->block_added[block] = 0;
+  }
+  for (int32_t point = 0; point < room->point_count; point++) {
+    double *most = &room->block_most[point >> room->block_bits];
+    *most = room->load[point] > *most ? room->load[point] : *most;
+  }
+}
+
+static bool room_is_full(const struct room *room, int32_t point, double limit) {
+  return room->load[point] + room->block_added[point >> room->block_bits] > limit;
+}
+
+/* The last point of first .. last whose load is above a limit; -1: none. */
+static int32_t room_last_full(const struct room *room, int32_t first, int32_t last, double limit) {
+  for (int32_t point = last; point >= first;) {
+    int32_t block = point >> room->block_bits;
+    int32_t block_first = block << room->block_bits;
+    if (room->block_most[block] + room->block_added[block] > limit) {
+      for (int32_t end = block_first > first ? block_first : first; point >= end; point--) {
+        if (room_is_full(room, point, limit)) {
+          return point;
+        }
+      }
+    }
+    point = block_first - 1;
+  }
+  return -1;
+}
+
+/* Adds bytes to the loads of first .. last. */
+static void room_add(struct room *room, int32_t first, int32_t last, double bytes) {
+  for (int32_t point = first; point <= last;) {
+    int32_t block = point >> room->block_bits;
+    int32_t next_block = (block + 1) << room->block_bits;
+    if (point == block << room->block_bits && next_block - 1 <= last) {
+      room->block_added[block] += bytes;
+      point = next_block;
+      continue;
+    }
+    double most = room->block_most[block];
+    for (; point < next_block && point <= last; point++) {
+      room->load[point] += bytes;
+      most = room->load[point] > most ? room->load[point] : most;
+    }
+    room->block_most[block] = most;
+  }
+}
 
 static void heap_push(struct heap *heap, int32_t rank) {
   int32_t at = heap->count++;
@@ -200,26 +285,35 @@ static void start_from_heap(struct mr_problem_simulation *s, enum mr_problem_lin
 /* Whether a boundary is passed without a pause, so that all that is fetched for it is there while
  * the segment before it runs: begin() has reserved the room. */
 static bool is_reserved(const struct mr_problem_simulation *s, int32_t boundary) {
-  return s->limit[mr_point_before(boundary)] == INFINITY;
+  return s->room.load[mr_point_before(boundary)] == -INFINITY;
+}
+
+/* The points at which a fetch must leave room: from now until the tensor is needed, but for what is
+ * reserved. */
+static int32_t first_point(const struct mr_problem_simulation *s) {
+  return s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
+}
+static int32_t last_point(const struct mr_problem_simulation *s, int32_t need) {
+  return is_reserved(s, need) ? mr_point_during(need - 1) - 1 : mr_point_after(need);
 }
 
 /* Whether a fetch leaves room at every point from now until the tensor is needed. */
 static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, double bytes,
                               int32_t need) {
-  int32_t first = s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
+  int32_t first = first_point(s);
   if (s->blocked_rank == rank && s->blocked_point >= first) {
     return false;
   }
   s->events += (uint64_t)(need - s->segment) / SEGMENTS_PER_EVENT;
-  int32_t reserved = is_reserved(s, need) ? mr_point_during(need - 1) : -1;
-  for (int32_t point = mr_point_after(need); point >= first; point--) {
-    if (s->load[point] + (point == reserved ? 0 : bytes) > s->limit[point]) {
-      s->blocked_rank = rank;
-      s->blocked_point = point;
-      return false;
-    }
+  int32_t last = last_point(s, need);
+  bool full = last + 1 >= first && last + 1 == mr_point_during(need - 1) &&
+              room_is_full(&s->room, last + 1, s->device_limit);
+  int32_t point = full ? last + 1 : room_last_full(&s->room, first, last, s->device_limit - bytes);
+  if (point >= 0) {
+    s->blocked_rank = rank;
+    s->blocked_point = point;
   }
-  return true;
+  return point < 0;
 }
 
 static void start_in(struct mr_problem_simulation *s) {
@@ -239,11 +333,7 @@ static void start_in(struct mr_problem_simulation *s) {
       !fits_until_needed(s, rank, bytes, need)) {
     return;
   }
-  int32_t first = s->running ? mr_point_during(s->segment) : mr_point_before(s->segment);
-  int32_t reserved = is_reserved(s, need) ? mr_point_during(need - 1) : -1;
-  for (int32_t point = first; point <= mr_point_after(need); point++) {
-    s->load[point] += point == reserved ? 0 : bytes;
-  }
+  room_add(&s->room, first_point(s), last_point(s, need), bytes);
   heap_pop(&s->ins);
   s->device_bytes += bytes;
   start_move(s, MR_PROBLEM_IN, tensor);
@@ -291,18 +381,20 @@ static double next_event(const struct mr_problem_simulation *s) {
 /* A boundary at which the draft itself leaves no room for a pause is passed without one, for which
  * what is fetched for it has room reserved beside the segment before; at others a fetch ahead must
  * not take the room of the pause. Otherwise everybody may come to wait for everybody else. */
-static void set_limits(struct mr_problem_simulation *s) {
+static void fill_room(struct mr_problem_simulation *s) {
   const double *load = s->draft->load;
+  memcpy(s->room.load, load, (size_t)s->room.point_count * sizeof *load);
   for (int32_t boundary = 0; boundary <= s->problem->segment_count; boundary++) {
     int32_t after = mr_point_after(boundary);
     int32_t before = mr_point_before(boundary);
-    bool pauses = fmax(load[after], load[before]) <= s->device_limit;
-    s->limit[after] = s->limit[before] = pauses ? s->device_limit : INFINITY;
-    s->limit[mr_point_during(boundary)] = s->device_limit;
-    if (!pauses && boundary > 0) {
-      s->load[mr_point_during(boundary - 1)] += s->draft->fetch_bytes[boundary];
+    if (fmax(load[after], load[before]) > s->device_limit) {
+      s->room.load[after] = s->room.load[before] = -INFINITY;
+      if (boundary > 0) {
+        s->room.load[mr_point_during(boundary - 1)] += s->draft->fetch_bytes[boundary];
+      }
     }
   }
+  room_fill(&s->room);
 }
 
 static void begin(struct mr_problem_simulation *s) {
@@ -323,8 +415,7 @@ static void begin(struct mr_problem_simulation *s) {
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     s->moving[link] = NOBODY;
   }
-  memcpy(s->load, s->draft->load, 3 * boundary_count * sizeof *s->load);
-  set_limits(s);
+  fill_room(s);
   memcpy(s->missing, s->draft->fetch_count, boundary_count * sizeof *s->missing);
   s->remaining[count] = 0;
   for (int32_t k = count - 1; k >= 0; k--) {
@@ -382,8 +473,7 @@ void mr_problem_simulation_destroy(struct mr_problem_simulation *simulation) {
   if (simulation == NULL) {
     return;
   }
-  free(simulation->load);
-  free(simulation->limit);
+  room_fini(&simulation->room);
   free(simulation->missing);
   free(simulation->remaining);
   free(simulation->outs);
@@ -404,17 +494,15 @@ mr_status mr_problem_simulation_create(const struct mr_problem *problem,
   s->problem = problem;
   s->device_limit = mr_problem_limit(problem->device_bytes);
   s->host_limit = mr_problem_limit(problem->host_bytes);
-  s->load = mr_allocate(3 * boundary_count, sizeof *s->load);
-  s->limit = mr_allocate(3 * boundary_count, sizeof *s->limit);
+  mr_status status = room_init(&s->room, (int32_t)(3 * boundary_count));
   s->missing = mr_allocate(boundary_count, sizeof *s->missing);
   s->remaining = mr_allocate(boundary_count, sizeof *s->remaining);
   s->outs = mr_allocate(n, sizeof *s->outs);
   s->writes.ranks = mr_allocate(n, sizeof *s->writes.ranks);
   s->reads.ranks = mr_allocate(n, sizeof *s->reads.ranks);
   s->ins.ranks = mr_allocate(n, sizeof *s->ins.ranks);
-  if (s->load == NULL || s->limit == NULL || s->missing == NULL || s->remaining == NULL ||
-      s->outs == NULL || s->writes.ranks == NULL || s->reads.ranks == NULL ||
-      s->ins.ranks == NULL) {
+  if (status != MR_OK || s->missing == NULL || s->remaining == NULL || s->outs == NULL ||
+      s->writes.ranks == NULL || s->reads.ranks == NULL || s->ins.ranks == NULL) {
     mr_problem_simulation_destroy(s);
     return MR_NO_MEMORY;
   }
