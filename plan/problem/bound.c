@@ -11,6 +11,8 @@
 #define BISECTIONS 45
 /* Narrowings of the interval of a cut's time by a third each. */
 #define TERNARY_STEPS 70
+/* Cuts are taken in rounds, at segments so far apart. */
+static const int32_t cut_strides[] = {64, 8, 1};
 /* Rounds after which a window's sides are taken as they are, and windows that are tried. */
 #define FIXPOINT_ROUNDS 8
 #define WINDOW_ROUNDS   6
@@ -64,7 +66,8 @@ static double cut_seconds(struct mr_problem_cutter *cutter, double best, double 
   }
   double enough = enough_seconds(cutter, best, serial);
   /* Neither side of the least pair has more than both have in a pair that can do. */
-  double most = 2 * fmax(enough, fmax(cutter->cut.work_before, cutter->cut.work_after));
+  double most =
+      2 * mr_max_double(enough, mr_max_double(cutter->cut.work_before, cutter->cut.work_after));
   double high = most;
   if (most == INFINITY) {
     return 0;
@@ -75,7 +78,7 @@ static double cut_seconds(struct mr_problem_cutter *cutter, double best, double 
     double right = high - (high - low) / 3;
     double left_seconds = left + least_after(cutter, left, most);
     double right_seconds = right + least_after(cutter, right, most);
-    least = fmin(least, fmin(left_seconds, right_seconds));
+    least = mr_min_double(least, mr_min_double(left_seconds, right_seconds));
     if (least <= best) {
       return 0;
     }
@@ -132,37 +135,55 @@ static double least_after_within(struct mr_problem_cutter *cutter, double second
   return least;
 }
 
+/* The more of `enough` and what the present cut asks for; that takes long to find, and mostly it is
+ * less. */
+static double start_by_cut(struct mr_problem_cutter *cutter, double seconds, double enough) {
+  bool is_enough =
+      enough >= cutter->cut.work_before && mr_problem_cut_can_do(cutter, enough, seconds - enough);
+  return is_enough ? enough : mr_max_double(enough, least_before(cutter, seconds));
+}
+
+/* The same after the cut. */
+static double end_by_cut(struct mr_problem_cutter *cutter, double seconds, double enough) {
+  bool is_enough =
+      enough >= cutter->cut.work_after && mr_problem_cut_can_do(cutter, seconds - enough, enough);
+  return is_enough ? enough : mr_max_double(enough, least_after_within(cutter, seconds));
+}
+
 static bool lasts(const struct mr_problem_cutter *cutter, int32_t k) {
   return cutter->problem->compute_seconds[k] >= MR_PROBLEM_SHORTEST_SEGMENT_SECONDS;
 }
 
-/* Seconds before segment k can start in a schedule of `seconds`. */
-static double start_seconds(struct mr_problem_cutter *cutter, int32_t k, double seconds) {
-  double least = cutter->clock[k];
+/* Seconds before segment k can start in a schedule of `seconds`; `enough` where it is not more. */
+static double start_seconds(struct mr_problem_cutter *cutter, int32_t k, double seconds,
+                            double enough) {
+  double least = mr_max_double(enough, cutter->clock[k]);
   if (lasts(cutter, k)) {
     mr_problem_cut_at(cutter, k, MR_MOMENT_DURING);
-    least = least_before(cutter, seconds);
+    least = start_by_cut(cutter, seconds, least);
   }
   if (k > 0) {
     mr_problem_cut_at(cutter, k, MR_MOMENT_BEFORE);
-    least = fmax(least, least_before(cutter, seconds));
+    least = start_by_cut(cutter, seconds, least);
   }
   return least;
 }
 
-/* Seconds after the end of segment k, or after the next one's start. */
-static double end_seconds(struct mr_problem_cutter *cutter, int32_t k, double seconds) {
+/* Seconds after the end of segment k, or after the next one's start; `enough` where they are not
+ * more. */
+static double end_seconds(struct mr_problem_cutter *cutter, int32_t k, double seconds,
+                          double enough) {
   int32_t count = cutter->problem->segment_count;
-  double least = cutter->clock[count] - cutter->clock[k + 1];
+  double least = mr_max_double(enough, cutter->clock[count] - cutter->clock[k + 1]);
   if (lasts(cutter, k)) {
     mr_problem_cut_at(cutter, k, MR_MOMENT_DURING);
     cutter->cut.work_before += cutter->problem->compute_seconds[k];
     cutter->cut.work_after -= cutter->problem->compute_seconds[k];
-    least = least_after_within(cutter, seconds);
+    least = end_by_cut(cutter, seconds, least);
   }
   if (k + 1 < count) {
     mr_problem_cut_at(cutter, k + 1, MR_MOMENT_BEFORE);
-    least = fmax(least, least_after_within(cutter, seconds));
+    least = end_by_cut(cutter, seconds, least);
   }
   return least;
 }
@@ -179,14 +200,17 @@ static struct window find_window(struct mr_problem_cutter *cutter, double second
   double most_before = -INFINITY; /* beyond the compute before `first` */
   int32_t first = 0;
   for (int32_t k = 0; k < cutter->problem->segment_count; k++) {
-    double before = start_seconds(cutter, k, seconds) - cutter->clock[k];
-    if (before > most_before) {
-      most_before = before;
+    double known = most_before + cutter->clock[k];
+    double before = start_seconds(cutter, k, seconds, known);
+    if (before > known) {
+      most_before = before - cutter->clock[k];
       first = k;
     }
-    double all = most_before + cutter->clock[k + 1] + end_seconds(cutter, k, seconds);
-    if (all > best.seconds) {
-      best = (struct window){first, k, all};
+    double rest = most_before + cutter->clock[k + 1];
+    known = best.seconds - rest;
+    double after = end_seconds(cutter, k, seconds, known);
+    if (after > known) {
+      best = (struct window){first, k, rest + after};
     }
   }
   return best;
@@ -199,8 +223,8 @@ static double one_window_seconds(struct mr_problem_cutter *cutter, const struct 
   double high = window->seconds;
   for (int i = 0; i < BISECTIONS; i++) {
     double middle = best + (high - best) / 2;
-    double all = start_seconds(cutter, window->first, middle) + inside +
-                 end_seconds(cutter, window->last, middle);
+    double all = start_seconds(cutter, window->first, middle, 0) + inside +
+                 end_seconds(cutter, window->last, middle, 0);
     *(all > middle ? &best : &high) = middle;
   }
   return best;
@@ -237,7 +261,7 @@ static double mandatory_seconds(const struct mr_problem_cutter *cutter) {
     const struct mr_problem_tensor *t = &problem->tensors[index->by_birth[i]];
     if (t->end) {
       bytes += t->bytes;
-      best = fmax(best, clock[t->p + 1] + bytes / rate[MR_PROBLEM_OUT]);
+      best = mr_max_double(best, clock[t->p + 1] + bytes / rate[MR_PROBLEM_OUT]);
     }
   }
   bytes = 0;
@@ -245,7 +269,7 @@ static double mandatory_seconds(const struct mr_problem_cutter *cutter) {
     const struct mr_problem_tensor *t = &problem->tensors[index->by_need[i]];
     if (t->start && !t->end) {
       bytes += t->bytes;
-      best = fmax(best, bytes / rate[MR_PROBLEM_IN] + whole - clock[t->g]);
+      best = mr_max_double(best, bytes / rate[MR_PROBLEM_IN] + whole - clock[t->g]);
     }
   }
   return best;
@@ -272,7 +296,7 @@ static double cheapest_seconds(struct again *list, int32_t count, double bytes) 
   double seconds = 0;
   qsort(list, (size_t)count, sizeof *list, compare_price);
   for (int32_t i = 0; i < count && bytes > 0; i++) {
-    seconds += list[i].seconds * fmin(1, bytes / list[i].bytes);
+    seconds += list[i].seconds * mr_min_double(1, bytes / list[i].bytes);
     bytes -= list[i].bytes;
   }
   return seconds;
@@ -316,8 +340,8 @@ static mr_status again_seconds(const struct mr_problem_cutter *cutter, double *s
     return MR_NO_MEMORY;
   }
   *seconds_out = cutter->clock[cutter->problem->segment_count] +
-                 fmax(crowded_seconds(cutter, index->by_birth, false, list),
-                      crowded_seconds(cutter, index->by_need, true, list));
+                 mr_max_double(crowded_seconds(cutter, index->by_birth, false, list),
+                               crowded_seconds(cutter, index->by_need, true, list));
   free(list);
   return MR_OK;
 }
@@ -340,23 +364,26 @@ static double smallest_bytes(const struct mr_problem *problem) {
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
     if (!mr_problem_tensor_is_fixed(t) && !t->clean) {
-      bytes = fmin(bytes, t->bytes);
+      bytes = mr_min_double(bytes, t->bytes);
     }
   }
   return bytes;
 }
 
-/* The least time by single cuts at all segments; at least `best`. */
+/* The least time by single cuts at all segments; at least `best`. Only a cut that tells more than
+ * all before it takes long, so a few that are far apart come first. */
 static double single_seconds(struct mr_problem_cutter *cutter, double best) {
   double serial = serial_seconds(cutter);
-  for (int32_t k = 0; k < cutter->problem->segment_count; k++) {
-    if (lasts(cutter, k)) {
-      mr_problem_cut_at(cutter, k, MR_MOMENT_DURING);
-      best = fmax(best, cut_seconds(cutter, best, serial));
-    }
-    if (k > 0) {
-      mr_problem_cut_at(cutter, k, MR_MOMENT_BEFORE);
-      best = fmax(best, cut_seconds(cutter, best, serial));
+  for (size_t i = 0; i < MR_COUNT_OF(cut_strides); i++) {
+    for (int32_t k = 0; k < cutter->problem->segment_count; k += cut_strides[i]) {
+      if (lasts(cutter, k)) {
+        mr_problem_cut_at(cutter, k, MR_MOMENT_DURING);
+        best = mr_max_double(best, cut_seconds(cutter, best, serial));
+      }
+      if (k > 0) {
+        mr_problem_cut_at(cutter, k, MR_MOMENT_BEFORE);
+        best = mr_max_double(best, cut_seconds(cutter, best, serial));
+      }
     }
   }
   return best;
@@ -373,9 +400,9 @@ static mr_status bound_whole(const struct mr_problem *problem, double *seconds_o
   double again = 0;
   status = again_seconds(&cutter, &again);
   if (status == MR_OK) {
-    double best = fmax(again, mandatory_seconds(&cutter));
+    double best = mr_max_double(again, mandatory_seconds(&cutter));
     best = single_seconds(&cutter, best);
-    *seconds_out = fmax(best, window_seconds(&cutter, best));
+    *seconds_out = mr_max_double(best, window_seconds(&cutter, best));
   }
   mr_problem_cutter_fini(&cutter);
   return status;
@@ -401,7 +428,7 @@ mr_status mr_problem_bound_cut(const struct mr_problem *problem, double *seconds
     sum_seconds += part_seconds;
   }
   if (status == MR_OK) {
-    *seconds_out = fmax(whole_seconds, sum_seconds) * (1 - sum_error(problem));
+    *seconds_out = mr_max_double(whole_seconds, sum_seconds) * (1 - sum_error(problem));
   }
   mr_problem_parts_destroy(parts);
   return status;

@@ -55,8 +55,8 @@ static double nvme_bytes(const struct mr_problem_cutter *cutter, double seconds)
                  cutter->smallest_bytes / rate[MR_PROBLEM_IN];
   double write_seconds = inner - cutter->smallest_bytes / rate[MR_PROBLEM_READ];
   double read_seconds = inner - cutter->smallest_bytes / rate[MR_PROBLEM_WRITE];
-  return fmax(0,
-              fmin(rate[MR_PROBLEM_WRITE] * write_seconds, rate[MR_PROBLEM_READ] * read_seconds));
+  return mr_max_double(0, mr_min_double(rate[MR_PROBLEM_WRITE] * write_seconds,
+                                        rate[MR_PROBLEM_READ] * read_seconds));
 }
 
 /* What is added and taken away again leaves nothing behind, however large it was beside the rest:
@@ -85,7 +85,7 @@ static void build_menu(struct mr_problem_cutter *cutter) {
     const struct mr_problem_price *price = &cutter->prices[place];
     if (price->count > 0) {
       int32_t at = cut->menu_count++;
-      double seconds = (1 - MR_PROBLEM_SAME_PRICE) * fmax(0, sum_of(&price->seconds));
+      double seconds = (1 - MR_PROBLEM_SAME_PRICE) * mr_max_double(0, sum_of(&price->seconds));
       cut->menu_bytes[at + 1] = cut->menu_bytes[at] + sum_of(&price->bytes);
       cut->menu_seconds[at + 1] = cut->menu_seconds[at] + seconds;
     }
@@ -95,30 +95,32 @@ static void build_menu(struct mr_problem_cutter *cutter) {
 bool mr_problem_cut_can_do(struct mr_problem_cutter *cutter, double before, double after) {
   const struct mr_problem_cut *cut = &cutter->cut;
   const double *rate = cutter->problem->link_bytes_per_second;
-  double in_bytes =
-      rate[MR_PROBLEM_IN] * fmax(0, after - cut->last_in_seconds) - cut->weight_after_bytes;
+  double in_bytes = rate[MR_PROBLEM_IN] * mr_max_double(0, after - cut->last_in_seconds) -
+                    cut->weight_after_bytes;
   double early_weight_bytes =
-      fmax(0, -in_bytes); /* weights that came before the cut, and lie there */
+      mr_max_double(0, -in_bytes); /* weights that came before the cut, and lie there */
   if (early_weight_bytes + cut->weight_before_bytes > rate[MR_PROBLEM_IN] * before) {
     return false;
   }
-  in_bytes = fmax(0, in_bytes);
-  double out_bytes = rate[MR_PROBLEM_OUT] * fmax(0, before - cut->first_out_seconds);
-  double gradient_bytes = fmin(cut->gradient_bytes, out_bytes);
+  in_bytes = mr_max_double(0, in_bytes);
+  double out_bytes = rate[MR_PROBLEM_OUT] * mr_max_double(0, before - cut->first_out_seconds);
+  double gradient_bytes = mr_min_double(cut->gradient_bytes, out_bytes);
   if (cut->gradient_total_bytes - gradient_bytes > rate[MR_PROBLEM_OUT] * after) {
     return false;
   }
-  double clean_bytes = fmin(cut->clean_bytes, in_bytes);
-  double ordinary_bytes = fmin(
-      fmin(in_bytes - clean_bytes, out_bytes - gradient_bytes),
-      fmin(cut->ordinary_bytes, cutter->problem->host_bytes + nvme_bytes(cutter, before + after)));
+  double clean_bytes = mr_min_double(cut->clean_bytes, in_bytes);
+  double ordinary_bytes =
+      mr_min_double(mr_min_double(in_bytes - clean_bytes, out_bytes - gradient_bytes),
+                    mr_min_double(cut->ordinary_bytes, cutter->problem->host_bytes +
+                                                           nvme_bytes(cutter, before + after)));
   double moved_bytes = gradient_bytes + clean_bytes + ordinary_bytes;
   double wanted_bytes = cut->needed_bytes + early_weight_bytes;
   if (moved_bytes >= wanted_bytes) {
     return true;
   }
   build_menu(cutter);
-  return moved_bytes + recompute_bytes(cut, fmax(0, after - cut->work_after)) >= wanted_bytes;
+  return moved_bytes + recompute_bytes(cut, mr_max_double(0, after - cut->work_after)) >=
+         wanted_bytes;
 }
 
 /* A tensor comes to lie across the cut (sign 1) or no longer does (-1). */
@@ -182,7 +184,7 @@ static double bytes_before(const struct mr_problem_cutter *cutter, int32_t k) {
   const struct mr_problem *problem = cutter->problem;
   bool lasts = problem->compute_seconds[k - 1] >= MR_PROBLEM_SHORTEST_SEGMENT_SECONDS;
   double workset_bytes = lasts ? problem->workset_bytes[k - 1] : 0;
-  return cutter->arrived_bytes[k] + fmin(cutter->handed_bytes[k], workset_bytes);
+  return cutter->arrived_bytes[k] + mr_min_double(cutter->handed_bytes[k], workset_bytes);
 }
 
 /* Gradients, and weights; and how near to both ends of the schedule anything can move. */
@@ -213,8 +215,8 @@ void mr_problem_cut_at(struct mr_problem_cutter *cutter, int32_t k, enum mr_prob
   cut->work_before = cutter->clock[k];
   cut->work_after = cutter->clock[problem->segment_count] - cutter->clock[k];
   move_to(cutter, k, made_before);
-  cut->ordinary_bytes = fmax(0, sum_of(&cutter->across_bytes[0]));
-  cut->clean_bytes = fmax(0, sum_of(&cutter->across_bytes[1]));
+  cut->ordinary_bytes = mr_max_double(0, sum_of(&cutter->across_bytes[0]));
+  cut->clean_bytes = mr_max_double(0, sum_of(&cutter->across_bytes[1]));
   cut->has_menu = false;
   fill_moves(cutter, k, made_before);
   double fixed_bytes =

@@ -92,7 +92,7 @@ static double try_patience(struct mr_problem_search *search, double cutoff) {
   double least = INFINITY;
   for (int turn = 0; turn < 2; turn++) {
     search->draft->knobs.patient = !search->draft->knobs.patient;
-    least = fmin(least, try_as_it_is(search, cutoff));
+    least = mr_min_double(least, try_as_it_is(search, cutoff));
   }
   return least;
 }

@@ -9,17 +9,11 @@
 #include <string.h>
 
 #include "plan/problem/draft.h"
+#include "plan/problem/ranks.h"
 
 #define NOBODY (-1)
 /* So many segments that a fetch looks over cost as much as an event. */
 #define SEGMENTS_PER_EVENT 8
-
-/* Tensors that wait for a link, the one that is needed first on top; entries are places in
- * by_need. */
-struct heap {
-  int32_t *ranks;
-  int32_t count;
-};
 
 /*
  * What lies at each point: the load of the draft, and what was fetched ahead. A fetch looks over
@@ -61,9 +55,9 @@ struct mr_problem_simulation {
   int32_t *outs;     /* a queue: waiting are outs[first_out .. out_count) */
   int32_t first_out;
   int32_t out_count;
-  struct heap writes;
-  struct heap reads;
-  struct heap ins;
+  struct mr_ranks writes; /* what waits for a link, as places in by_need */
+  struct mr_ranks reads;
+  struct mr_ranks ins;
   int32_t blocked_rank;  /* this fetch must wait until ... */
   int32_t blocked_point; /* ... this point is over */
 };
@@ -89,14 +83,15 @@ static mr_status room_init(struct room *room, int32_t point_count) {
 
 /* Finds the most of each block, of loads to which nothing was added yet. */
 static void room_fill(struct room *room) {
-  int32_t block_count = ((room->point_count - 1) >> room->block_bits) + 1;
-  for (int32_t block = 0; block < block_count; block++) {
-    room->block_most[block] = -INFINITY;
+  int32_t point = 0;
+  for (int32_t block = 0; point < room->point_count; block++) {
+    int32_t end = (block + 1) << room->block_bits;
+    double most = -INFINITY;
+    for (end = end < room->point_count ? end : room->point_count; point < end; point++) {
+      most = mr_max_double(most, room->load[point]);
+    }
+    room->block_most[block] = most;
     room->block_added[block] = 0;
-  }
-  for (int32_t point = 0; point < room->point_count; point++) {
-    double *most = &room->block_most[point >> room->block_bits];
-    *most = room->load[point] > *most ? room->load[point] : *most;
   }
 }
 
@@ -134,39 +129,14 @@ static void room_add(struct room *room, int32_t first, int32_t last, double byte
     double most = room->block_most[block];
     for (; point < next_block && point <= last; point++) {
       room->load[point] += bytes;
-      most = room->load[point] > most ? room->load[point] : most;
+      most = mr_max_double(most, room->load[point]);
     }
     room->block_most[block] = most;
   }
 }
 
-static void heap_push(struct heap *heap, int32_t rank) {
-  int32_t at = heap->count++;
-  while (at > 0 && heap->ranks[(at - 1) / 2] > rank) {
-    heap->ranks[at] = heap->ranks[(at - 1) / 2];
-    at = (at - 1) / 2;
-  }
-  heap->ranks[at] = rank;
-}
-
-static int32_t heap_pop(struct heap *heap) {
-  int32_t top = heap->ranks[0];
-  int32_t last = heap->ranks[--heap->count];
-  int32_t at = 0;
-  for (int32_t child = 1; child < heap->count; child = 2 * at + 1) {
-    child += child + 1 < heap->count && heap->ranks[child + 1] < heap->ranks[child];
-    if (heap->ranks[child] >= last) {
-      break;
-    }
-    heap->ranks[at] = heap->ranks[child];
-    at = child;
-  }
-  heap->ranks[at] = last;
-  return top;
-}
-
-static void push_need(struct mr_problem_simulation *s, struct heap *heap, int32_t tensor) {
-  heap_push(heap, s->draft->index->need_rank[tensor]);
+static void push_need(struct mr_problem_simulation *s, struct mr_ranks *ranks, int32_t tensor) {
+  mr_ranks_add(ranks, s->draft->index->need_rank[tensor]);
 }
 
 static bool rests_on_host(const struct mr_problem_simulation *s, int32_t tensor) {
@@ -275,10 +245,10 @@ static void start_out(struct mr_problem_simulation *s) {
   }
 }
 
-static void start_from_heap(struct mr_problem_simulation *s, enum mr_problem_link link,
-                            struct heap *heap) {
-  if (s->moving[link] == NOBODY && heap->count > 0) {
-    start_move(s, link, s->draft->index->by_need[heap_pop(heap)]);
+static void start_first(struct mr_problem_simulation *s, enum mr_problem_link link,
+                        struct mr_ranks *ranks) {
+  if (s->moving[link] == NOBODY && !mr_ranks_are_empty(ranks)) {
+    start_move(s, link, s->draft->index->by_need[mr_ranks_take_least(ranks)]);
   }
 }
 
@@ -317,24 +287,24 @@ static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, dou
 }
 
 static void start_in(struct mr_problem_simulation *s) {
-  if (s->moving[MR_PROBLEM_IN] != NOBODY || s->ins.count == 0) {
+  if (s->moving[MR_PROBLEM_IN] != NOBODY || mr_ranks_are_empty(&s->ins)) {
     return;
   }
-  int32_t rank = s->ins.ranks[0];
+  int32_t rank = mr_ranks_least(&s->ins);
   int32_t tensor = s->draft->index->by_need[rank];
   int32_t need = s->problem->tensors[tensor].g;
   double bytes = s->problem->tensors[tensor].bytes;
   int32_t next = s->running ? s->segment + 1 : s->segment;
   double room = s->device_limit - s->device_bytes;
   if (need > next && s->draft->knobs.patient && next < s->problem->segment_count) {
-    room = fmin(room, s->device_limit - bytes_after_start(s, next));
+    room = mr_min_double(room, s->device_limit - bytes_after_start(s, next));
   }
   if (bytes > room || need - next > s->draft->knobs.lookahead ||
       !fits_until_needed(s, rank, bytes, need)) {
     return;
   }
   room_add(&s->room, first_point(s), last_point(s, need), bytes);
-  heap_pop(&s->ins);
+  mr_ranks_take_least(&s->ins);
   s->device_bytes += bytes;
   start_move(s, MR_PROBLEM_IN, tensor);
 }
@@ -387,7 +357,7 @@ static void fill_room(struct mr_problem_simulation *s) {
   for (int32_t boundary = 0; boundary <= s->problem->segment_count; boundary++) {
     int32_t after = mr_point_after(boundary);
     int32_t before = mr_point_before(boundary);
-    if (fmax(load[after], load[before]) > s->device_limit) {
+    if (mr_max_double(load[after], load[before]) > s->device_limit) {
       s->room.load[after] = s->room.load[before] = -INFINITY;
       if (boundary > 0) {
         s->room.load[mr_point_during(boundary - 1)] += s->draft->fetch_bytes[boundary];
@@ -408,9 +378,9 @@ static void begin(struct mr_problem_simulation *s) {
   s->running = false;
   s->first_out = 0;
   s->out_count = 0;
-  s->writes.count = 0;
-  s->reads.count = 0;
-  s->ins.count = 0;
+  mr_ranks_clear(&s->writes);
+  mr_ranks_clear(&s->reads);
+  mr_ranks_clear(&s->ins);
   s->blocked_rank = NOBODY;
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     s->moving[link] = NOBODY;
@@ -441,12 +411,13 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
       return INFINITY; /* what is there from the start does not fit */
     }
     start_out(s);
-    start_from_heap(s, MR_PROBLEM_WRITE, &s->writes);
-    start_from_heap(s, MR_PROBLEM_READ, &s->reads);
+    start_first(s, MR_PROBLEM_WRITE, &s->writes);
+    start_first(s, MR_PROBLEM_READ, &s->reads);
     start_in(s);
     double next = next_event(s);
-    double floor = s->running ? fmax(s->segment_done, s->now) + s->remaining[s->segment + 1]
-                              : s->now + s->remaining[s->segment];
+    double floor = s->running
+                       ? mr_max_double(s->segment_done, s->now) + s->remaining[s->segment + 1]
+                       : s->now + s->remaining[s->segment];
     if (next == INFINITY || floor > cutoff) {
       break;
     }
@@ -458,7 +429,8 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
     }
   }
   bool whole = s->segment == s->problem->segment_count && s->first_out == s->out_count &&
-               s->writes.count == 0 && s->reads.count == 0 && s->ins.count == 0;
+               mr_ranks_are_empty(&s->writes) && mr_ranks_are_empty(&s->reads) &&
+               mr_ranks_are_empty(&s->ins);
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     whole = whole && s->moving[link] == NOBODY;
   }
@@ -477,9 +449,9 @@ void mr_problem_simulation_destroy(struct mr_problem_simulation *simulation) {
   free(simulation->missing);
   free(simulation->remaining);
   free(simulation->outs);
-  free(simulation->writes.ranks);
-  free(simulation->reads.ranks);
-  free(simulation->ins.ranks);
+  mr_ranks_fini(&simulation->writes);
+  mr_ranks_fini(&simulation->reads);
+  mr_ranks_fini(&simulation->ins);
   free(simulation);
 }
 
@@ -498,11 +470,12 @@ mr_status mr_problem_simulation_create(const struct mr_problem *problem,
   s->missing = mr_allocate(boundary_count, sizeof *s->missing);
   s->remaining = mr_allocate(boundary_count, sizeof *s->remaining);
   s->outs = mr_allocate(n, sizeof *s->outs);
-  s->writes.ranks = mr_allocate(n, sizeof *s->writes.ranks);
-  s->reads.ranks = mr_allocate(n, sizeof *s->reads.ranks);
-  s->ins.ranks = mr_allocate(n, sizeof *s->ins.ranks);
-  if (status != MR_OK || s->missing == NULL || s->remaining == NULL || s->outs == NULL ||
-      s->writes.ranks == NULL || s->reads.ranks == NULL || s->ins.ranks == NULL) {
+  bool complete = s->missing != NULL && s->remaining != NULL && s->outs != NULL;
+  struct mr_ranks *queues[] = {&s->writes, &s->reads, &s->ins};
+  for (size_t i = 0; i < MR_COUNT_OF(queues) && status == MR_OK; i++) {
+    status = mr_ranks_init(queues[i], problem->tensor_count);
+  }
+  if (status != MR_OK || !complete) {
     mr_problem_simulation_destroy(s);
     return MR_NO_MEMORY;
   }

@@ -27,7 +27,7 @@ void mr_problem_tree_fini(struct mr_problem_tree *tree) {
 
 static void find_most(struct mr_problem_tree *tree, int32_t node) {
   int32_t child = 2 * node;
-  tree->most[node] = fmax(tree->most[child], tree->most[child + 1]) + tree->added[node];
+  tree->most[node] = mr_max_double(tree->most[child], tree->most[child + 1]) + tree->added[node];
 }
 
 void mr_problem_tree_fill(struct mr_problem_tree *tree, const double *values, int32_t count) {
@@ -85,12 +85,12 @@ double mr_problem_tree_most(const struct mr_problem_tree *tree, int32_t first, i
   int32_t right = last + tree->leaf_count + 1;
   for (; left < right; left /= 2, right /= 2) {
     if (left % 2 == 1) {
-      most = fmax(most, tree->most[left] + added_above(tree, left));
+      most = mr_max_double(most, tree->most[left] + added_above(tree, left));
       left++;
     }
     if (right % 2 == 1) {
       right--;
-      most = fmax(most, tree->most[right] + added_above(tree, right));
+      most = mr_max_double(most, tree->most[right] + added_above(tree, right));
     }
   }
   return most;
