@@ -6,6 +6,10 @@
 
 #include "plan/problem/search.h"
 
+/* The golden ratio's fraction: its multiples, but for what is whole in them, lie all over 0 .. 1
+ * wherever one stops. */
+#define GOLDEN 0.6180339887498949
+
 struct keyed {
   double key;
   double second;
@@ -45,6 +49,7 @@ static void fill_orders(struct mr_problem_search *search, struct keyed *keyed) {
     if (search->index->free_choice[v] && t->bytes > 0) {
       keyed[count++] = (struct keyed){t->g - t->p, 0, t->p, v};
       leaving_bytes += t->clean ? 0 : t->bytes;
+      search->has_clean = search->has_clean || t->clean;
     }
   }
   search->choice_count = count;
@@ -66,6 +71,11 @@ static void fill_orders(struct mr_problem_search *search, struct keyed *keyed) {
   }
   search->price_count = price_count;
   sort_into(keyed, price_count, search->by_price);
+  for (int32_t i = 0; i < price_count; i++) {
+    search->has_ties = search->has_ties || (i > 0 && keyed[i].key == keyed[i - 1].key);
+    keyed[i].second = fmod(-keyed[i].p * GOLDEN, 1);
+  }
+  sort_into(keyed, price_count, search->by_price_spread);
 }
 
 void mr_problem_search_fini(struct mr_problem_search *search) {
@@ -75,6 +85,7 @@ void mr_problem_search_fini(struct mr_problem_search *search) {
   mr_problem_index_destroy(search->index);
   free(search->by_gap);
   free(search->by_price);
+  free(search->by_price_spread);
   free(search->by_class);
   free(search->excess);
   mr_problem_tree_fini(&search->tree);
@@ -87,12 +98,13 @@ mr_status mr_problem_search_init(struct mr_problem_search *search, const struct 
   struct keyed *keyed = mr_allocate(n, sizeof *keyed);
   search->by_gap = mr_allocate(n, sizeof *search->by_gap);
   search->by_price = mr_allocate(n, sizeof *search->by_price);
+  search->by_price_spread = mr_allocate(n, sizeof *search->by_price_spread);
   search->by_class = mr_allocate(n, sizeof *search->by_class);
   int32_t point_count = 3 * (problem->segment_count + 1);
   search->excess = mr_allocate((uint64_t)point_count, sizeof *search->excess);
   mr_status status = MR_NO_MEMORY;
   if (keyed != NULL && search->by_gap != NULL && search->by_price != NULL &&
-      search->by_class != NULL && search->excess != NULL) {
+      search->by_price_spread != NULL && search->by_class != NULL && search->excess != NULL) {
     status = mr_problem_tree_init(&search->tree, point_count);
   }
   if (status == MR_OK) {

@@ -21,12 +21,15 @@ struct mr_problem_search {
   double bound_seconds;        /* where to stop */
   bool may_use_nvme;           /* the host cannot hold all that may leave */
   int32_t *by_gap;             /* tensors with a choice, shortest gap first */
-  int32_t *by_price;           /* those that can be recomputed, cheapest byte first */
+  int32_t *by_price;           /* those that can be recomputed, cheapest byte first, then last p */
+  int32_t *by_price_spread;    /* of one price all over the segments in place of the last p first */
   int32_t *by_class;           /* tensors with a choice: alike ones beside each other, by p */
   struct mr_problem_tree tree; /* over points or boundaries, for the seeds */
   double *excess;              /* for each point, to fill it with */
   int32_t choice_count;
   int32_t price_count;
+  bool has_ties;  /* of prices: the two orders differ */
+  bool has_clean; /* tensors with a choice */
 };
 
 MR_CHECK_RESULT mr_status mr_problem_search_init(struct mr_problem_search *search,

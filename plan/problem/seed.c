@@ -6,11 +6,26 @@
 
 /* Points of each level of the sweep over how much is recomputed, and how many levels. */
 #define SWEEP_POINTS 16
-#define SWEEP_LEVELS 4
+#define ROUGH_LEVELS 2
+#define FINE_LEVELS  2
 /* Of problems with more tensors a simulation takes longer: fewer points, and but for the first
  * level with one patience alone. */
 #define LARGE_TENSORS 12000
 #define LARGE_POINTS  10
+
+/* How the rest is decided. */
+struct style {
+  bool clean_last; /* clean tensors, which leave for nothing, are kept after all others */
+  bool spread;     /* of one price, tensors all over the segments are recomputed first */
+};
+static const struct style styles[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+/* A sweep over how many tensors are recomputed. */
+struct sweep {
+  struct style style;
+  int32_t low, high; /* counts between which the next level looks */
+  double seconds;    /* the best so far */
+};
 
 /* The points on which keeping a tensor weighs, and sending it away does not. */
 static int32_t first_inner_point(const struct mr_problem_tensor *t) {
@@ -34,23 +49,32 @@ bool mr_problem_draft_can_keep(const struct mr_problem_draft *draft, int32_t ten
   return true;
 }
 
+/* Keeps one that leaves, where there is room. */
+static void keep_if_it_fits(struct mr_problem_search *search, int32_t tensor) {
+  const struct mr_problem_tensor *t = &search->problem->tensors[tensor];
+  int32_t first = first_inner_point(t);
+  int32_t last = last_inner_point(t);
+  if (search->draft->decisions[tensor] == MR_PROBLEM_HOST &&
+      mr_problem_tree_most(&search->tree, first, last) + t->bytes <= 0) {
+    search->draft->decisions[tensor] = MR_PROBLEM_KEEP;
+    mr_problem_tree_add(&search->tree, first, last, t->bytes);
+  }
+}
+
 /* Of what leaves, the shortest gaps are kept as far as there is room. */
-static void keep_what_fits(struct mr_problem_search *search) {
+static void keep_what_fits(struct mr_problem_search *search, bool clean_last) {
   struct mr_problem_draft *draft = search->draft;
   int32_t point_count = 3 * (search->problem->segment_count + 1);
   for (int32_t point = 0; point < point_count; point++) {
     search->excess[point] = draft->load[point] - search->index->limit[point];
   }
   mr_problem_tree_fill(&search->tree, search->excess, point_count);
-  for (int32_t i = 0; i < search->choice_count; i++) {
-    int32_t tensor = search->by_gap[i];
-    const struct mr_problem_tensor *t = &search->problem->tensors[tensor];
-    int32_t first = first_inner_point(t);
-    int32_t last = last_inner_point(t);
-    if (draft->decisions[tensor] == MR_PROBLEM_HOST &&
-        mr_problem_tree_most(&search->tree, first, last) + t->bytes <= 0) {
-      draft->decisions[tensor] = MR_PROBLEM_KEEP;
-      mr_problem_tree_add(&search->tree, first, last, t->bytes);
+  for (int turn = 0; turn <= clean_last; turn++) {
+    for (int32_t i = 0; i < search->choice_count; i++) {
+      int32_t tensor = search->by_gap[i];
+      if (!clean_last || search->problem->tensors[tensor].clean == (turn == 1)) {
+        keep_if_it_fits(search, tensor);
+      }
     }
   }
   mr_problem_draft_rebuild(draft);
@@ -105,16 +129,18 @@ void mr_problem_search_try_draft(struct mr_problem_search *search) {
 }
 
 /* `either`: with either patience, else with the one that is best so far. */
-static double try_seed(struct mr_problem_search *search, int32_t recompute_count, bool either) {
+static double try_seed(struct mr_problem_search *search, const struct style *style,
+                       int32_t recompute_count, bool either) {
   struct mr_problem_draft *draft = search->draft;
+  const int32_t *order = style->spread ? search->by_price_spread : search->by_price;
   for (int32_t i = 0; i < search->choice_count; i++) {
     draft->decisions[search->by_gap[i]] = MR_PROBLEM_HOST;
   }
   for (int32_t i = 0; i < recompute_count; i++) {
-    draft->decisions[search->by_price[i]] = MR_PROBLEM_RECOMPUTE;
+    draft->decisions[order[i]] = MR_PROBLEM_RECOMPUTE;
   }
   mr_problem_draft_rebuild(draft);
-  keep_what_fits(search);
+  keep_what_fits(search, style->clean_last);
   spill_to_nvme(search);
   if (mr_problem_draft_overload(draft) >= 0) {
     return INFINITY;
@@ -153,26 +179,43 @@ void mr_problem_search_let_all_go(struct mr_problem_search *search) {
   }
 }
 
-void mr_problem_search_seed(struct mr_problem_search *search) {
-  int32_t low = 0;
-  int32_t high = search->price_count;
+/* Narrows a sweep by one level. */
+static void sweep(struct mr_problem_search *search, struct sweep *sweep, bool either) {
   bool large = search->problem->tensor_count > LARGE_TENSORS;
-  int32_t points = large ? LARGE_POINTS : SWEEP_POINTS;
-  for (int level = 0; level < SWEEP_LEVELS && low <= high; level++) {
-    bool either = !large || level == 0;
-    int32_t step = (high - low) / points + 1;
-    int32_t best = low;
-    double best_seconds = INFINITY;
-    for (int32_t count = low; count <= high; count += step) {
-      double seconds = try_seed(search, count, either);
-      if (seconds <= best_seconds) {
-        best = count;
-        best_seconds = seconds;
-      }
+  int32_t low = sweep->low;
+  int32_t high = sweep->high;
+  int32_t step = (high - low) / (large ? LARGE_POINTS : SWEEP_POINTS) + 1;
+  int32_t best = low;
+  double best_seconds = INFINITY;
+  for (int32_t count = low; count <= high; count += step) {
+    double seconds = try_seed(search, &sweep->style, count, either);
+    if (seconds <= best_seconds) {
+      best = count;
+      best_seconds = seconds;
     }
-    try_seed(search, high, either);
-    low = best - step > low ? best - step : low;
-    high = best + step < high ? best + step : high;
+  }
+  best_seconds = mr_min_double(best_seconds, try_seed(search, &sweep->style, high, either));
+  sweep->low = best - step > low ? best - step : low;
+  sweep->high = best + step < high ? best + step : high;
+  sweep->seconds = mr_min_double(sweep->seconds, best_seconds);
+}
+
+/* Each style in two rough sweeps, then the best of them in finer ones. */
+void mr_problem_search_seed(struct mr_problem_search *search) {
+  bool large = search->problem->tensor_count > LARGE_TENSORS;
+  struct sweep best = {.seconds = INFINITY};
+  for (size_t i = 0; i < MR_COUNT_OF(styles); i++) {
+    struct sweep turn = {styles[i], 0, search->price_count, INFINITY};
+    if ((turn.style.clean_last && !search->has_clean) || (turn.style.spread && !search->has_ties)) {
+      continue;
+    }
+    for (int level = 0; level < ROUGH_LEVELS; level++) {
+      sweep(search, &turn, !large || level == 0);
+    }
+    best = turn.seconds < best.seconds || i == 0 ? turn : best;
+  }
+  for (int level = 0; level < FINE_LEVELS; level++) {
+    sweep(search, &best, !large);
   }
   if (search->best_seconds == INFINITY) {
     mr_problem_search_let_all_go(search);
