@@ -64,8 +64,10 @@ static void fill_need_order(const struct mr_problem *problem, struct order_entry
 static void fill_limits(const struct mr_problem *problem, bool bold,
                         struct mr_problem_index *index) {
   double limit = mr_problem_limit(problem->device_bytes);
+  bool leaves_last = false; /* what the last segment made */
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
+    leaves_last = leaves_last || (t->end && t->p + 1 == problem->segment_count);
     bool born = t->end || (!t->start && (!t->clean || mr_problem_tensor_is_handed_on(problem, t)));
     bool moves = t->start || t->end;
     if (moves || (index->free_choice[v] && t->recompute_seconds >= MR_PROBLEM_NO_RECOMPUTE)) {
@@ -76,7 +78,7 @@ static void fill_limits(const struct mr_problem *problem, bool bold,
   for (int32_t boundary = 0; boundary <= problem->segment_count; boundary++) {
     double *after = &index->limit[mr_point_after(boundary)];
     double *before = &index->limit[mr_point_before(boundary)];
-    bool paused = boundary == problem->segment_count;
+    bool paused = boundary == problem->segment_count && leaves_last;
     bool forced = fmax(*after, *before) > limit;
     *after = *before = !paused && (bold || forced) ? INFINITY : limit;
     index->limit[mr_point_during(boundary)] = limit;

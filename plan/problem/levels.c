@@ -31,7 +31,8 @@ static const struct level {
 /*
  * Problems so small are searched as if they had less of one thing as well, where their shape is
  * another, and what comes of that is taken on from there: a search misses some per cent here and
- * there, and with more to work with it is not to miss what it finds with less.
+ * there, and with more to work with it is not to miss what it finds with less. So they are from the
+ * seeds of each style, and from where everything leaves or is made again.
  */
 #define SMALL_TENSORS 512
 /* Simulated events that one of these may cost, for each tensor and in all; and the part of them
@@ -222,19 +223,37 @@ static mr_status search_coarsely(const struct mr_problem *problem,
   return status;
 }
 
-/* From its seeds. */
-static mr_status search_less(const struct mr_problem *problem, bool bold,
-                             struct mr_problem_solution *found) {
+/* Where a brief search starts: from the seeds of a style, or from these. */
+enum { ALL_GONE = MR_PROBLEM_STYLES, STARTS, SEEDS };
+
+/* From one start, with brief local search; what is found is taken on for the problem of which this
+ * one is a lesser. */
+static mr_status search_briefly(const struct mr_problem *problem, const struct mr_problem *lesser,
+                                int start, bool bold, struct mr_problem_solution *solution) {
+  struct mr_problem_solution found = {.tensor_count = problem->tensor_count};
   struct mr_problem_search search;
-  mr_status status = mr_problem_search_init(&search, problem, bold);
+  mr_status status = mr_problem_search_init(&search, lesser, bold);
   if (status != MR_OK) {
     return status;
   }
-  mr_problem_search_seed(&search);
-  if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, less_work(problem), MR_PROBLEM_HEAT);
+  if (start == SEEDS) {
+    mr_problem_search_seed(&search);
+  } else if (start == ALL_GONE) {
+    mr_problem_search_let_all_go(&search);
+  } else {
+    mr_problem_search_seed_in_style(&search, start);
   }
-  hand_over(&search, NULL, found);
+  if (search.best_seconds < INFINITY) {
+    found.decisions = mr_allocate((uint64_t)found.tensor_count, sizeof *found.decisions);
+    status = found.decisions == NULL
+                 ? MR_NO_MEMORY
+                 : mr_problem_search_improve(&search, less_work(problem), MR_PROBLEM_HEAT);
+  }
+  if (search.best_seconds < INFINITY && status == MR_OK) {
+    hand_over(&search, NULL, &found);
+    status = take_on(problem, &found, bold, solution);
+  }
+  free(found.decisions);
   mr_problem_search_fini(&search);
   return status;
 }
@@ -242,31 +261,25 @@ static mr_status search_less(const struct mr_problem *problem, bool bold,
 static mr_status try_less(const struct mr_problem *problem, const struct less *less, bool bold,
                           struct mr_problem_solution *solution) {
   struct mr_problem lesser = *problem;
-  struct mr_problem_solution found = {.tensor_count = problem->tensor_count};
   lesser.device_bytes *= less->device;
   lesser.host_bytes *= less->host;
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     lesser.link_bytes_per_second[link] *= less->link[link];
   }
-  found.decisions = mr_allocate((uint64_t)found.tensor_count, sizeof *found.decisions);
-  if (found.decisions == NULL) {
-    return MR_NO_MEMORY;
-  }
-  mr_status status = search_less(&lesser, bold, &found);
-  if (status == MR_OK && found.seconds < INFINITY) {
-    status = take_on(problem, &found, bold, solution);
-  }
-  free(found.decisions);
-  return status;
+  return search_briefly(problem, &lesser, SEEDS, bold, solution);
 }
 
-/* With less of one thing, cautiously and boldly, until the bound is met. */
-static mr_status search_with_less(const struct mr_problem *problem,
-                                  struct mr_problem_solution *solution) {
+/* With less of one thing, then from other starts, cautiously and boldly, until the bound is met. */
+static mr_status search_from_elsewhere(const struct mr_problem *problem,
+                                       struct mr_problem_solution *solution) {
   mr_status status = MR_OK;
-  for (size_t i = 0; i < 2 * MR_COUNT_OF(lesses) && status == MR_OK; i++) {
-    if (is_near(solution->seconds, solution)) break;
-    status = try_less(problem, &lesses[i / 2], i % 2 == 1, solution);
+  int less_count = (int)MR_COUNT_OF(lesses);
+  int count = 2 * (less_count + STARTS);
+  for (int i = 0; i < count && status == MR_OK && !is_near(solution->seconds, solution); i++) {
+    int start = i / 2 - less_count;
+    bool bold = i % 2 == 1;
+    status = start < 0 ? try_less(problem, &lesses[i / 2], bold, solution)
+                       : search_briefly(problem, problem, start, bold, solution);
   }
   return status;
 }
@@ -363,7 +376,7 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
     status = search_boldly(problem, solution);
   }
   if (status == MR_OK && problem->tensor_count <= SMALL_TENSORS) {
-    status = search_with_less(problem, solution);
+    status = search_from_elsewhere(problem, solution);
   }
   return status;
 }

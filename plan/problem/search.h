@@ -41,8 +41,12 @@ void mr_problem_search_try_draft(struct mr_problem_search *search);
 /* Tries the drafts with the least on the device, whatever they take; the last one that it tried,
  * search->draft, keeps all that is handed on. */
 void mr_problem_search_let_all_go(struct mr_problem_search *search);
+/* Styles of seeds: how what is not recomputed is decided. */
+#define MR_PROBLEM_STYLES 4
 /* Fills in search->best from the seeds; best_seconds stays INFINITY where no seed is sound. */
 void mr_problem_search_seed(struct mr_problem_search *search);
+/* From those of one style alone; of one that is like another for this problem there are none. */
+void mr_problem_search_seed_in_style(struct mr_problem_search *search, int style);
 /* Heat with which what is found from seeds gets best. */
 #define MR_PROBLEM_HEAT 1e-4
 /* Improves search->best until about `work` events have been simulated. At first a trial may make

@@ -18,7 +18,8 @@ struct style {
   bool clean_last; /* clean tensors, which leave for nothing, are kept after all others */
   bool spread;     /* of one price, tensors all over the segments are recomputed first */
 };
-static const struct style styles[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+static const struct style styles[MR_PROBLEM_STYLES] = {
+    {false, false}, {true, false}, {false, true}, {true, true}};
 
 /* A sweep over how many tensors are recomputed. */
 struct sweep {
@@ -179,12 +180,15 @@ void mr_problem_search_let_all_go(struct mr_problem_search *search) {
   }
 }
 
+static bool is_large(const struct mr_problem_search *search) {
+  return search->problem->tensor_count > LARGE_TENSORS;
+}
+
 /* Narrows a sweep by one level. */
 static void sweep(struct mr_problem_search *search, struct sweep *sweep, bool either) {
-  bool large = search->problem->tensor_count > LARGE_TENSORS;
   int32_t low = sweep->low;
   int32_t high = sweep->high;
-  int32_t step = (high - low) / (large ? LARGE_POINTS : SWEEP_POINTS) + 1;
+  int32_t step = (high - low) / (is_large(search) ? LARGE_POINTS : SWEEP_POINTS) + 1;
   int32_t best = low;
   double best_seconds = INFINITY;
   for (int32_t count = low; count <= high; count += step) {
@@ -200,23 +204,36 @@ static void sweep(struct mr_problem_search *search, struct sweep *sweep, bool ei
   sweep->seconds = mr_min_double(sweep->seconds, best_seconds);
 }
 
-/* Each style in two rough sweeps, then the best of them in finer ones. */
-void mr_problem_search_seed(struct mr_problem_search *search) {
-  bool large = search->problem->tensor_count > LARGE_TENSORS;
-  struct sweep best = {.seconds = INFINITY};
-  for (size_t i = 0; i < MR_COUNT_OF(styles); i++) {
-    struct sweep turn = {styles[i], 0, search->price_count, INFINITY};
-    if ((turn.style.clean_last && !search->has_clean) || (turn.style.spread && !search->has_ties)) {
-      continue;
-    }
-    for (int level = 0; level < ROUGH_LEVELS; level++) {
-      sweep(search, &turn, !large || level == 0);
-    }
-    best = turn.seconds < best.seconds || i == 0 ? turn : best;
+/* Two rough sweeps; of a style that is like another none. */
+static struct sweep sweep_roughly(struct mr_problem_search *search, const struct style *style) {
+  struct sweep turn = {*style, 0, search->price_count, INFINITY};
+  bool alike = (style->clean_last && !search->has_clean) || (style->spread && !search->has_ties);
+  for (int level = 0; level < ROUGH_LEVELS && !alike; level++) {
+    sweep(search, &turn, level == 0 || !is_large(search));
   }
+  return turn;
+}
+
+static void sweep_finely(struct mr_problem_search *search, struct sweep *best) {
   for (int level = 0; level < FINE_LEVELS; level++) {
-    sweep(search, &best, !large);
+    sweep(search, best, !is_large(search));
   }
+}
+
+void mr_problem_search_seed_in_style(struct mr_problem_search *search, int style) {
+  struct sweep turn = sweep_roughly(search, &styles[style]);
+  if (turn.seconds < INFINITY) {
+    sweep_finely(search, &turn);
+  }
+}
+
+void mr_problem_search_seed(struct mr_problem_search *search) {
+  struct sweep best = sweep_roughly(search, &styles[0]);
+  for (int style = 1; style < MR_PROBLEM_STYLES; style++) {
+    struct sweep turn = sweep_roughly(search, &styles[style]);
+    best = turn.seconds < best.seconds ? turn : best;
+  }
+  sweep_finely(search, &best);
   if (search->best_seconds == INFINITY) {
     mr_problem_search_let_all_go(search);
   }

@@ -199,6 +199,29 @@ static double bytes_after_start(const struct mr_problem_simulation *s, int32_t n
   return bytes;
 }
 
+/* Whether nothing moves or waits to. */
+static bool is_idle(const struct mr_problem_simulation *s) {
+  bool idle = s->first_out == s->out_count && mr_ranks_are_empty(&s->writes) &&
+              mr_ranks_are_empty(&s->reads) && mr_ranks_are_empty(&s->ins);
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    idle = idle && s->moving[link] == NOBODY;
+  }
+  return idle;
+}
+
+/* Whether the schedule would end with the segment that runs, the last: what that makes takes no
+ * room then, because no time passes. */
+static bool would_finish(const struct mr_problem_simulation *s) {
+  const struct mr_problem_index *index = s->draft->index;
+  int32_t count = s->problem->segment_count;
+  bool finishes = s->segment + 1 == count && is_idle(s);
+  for (int32_t i = index->first_birth[count]; finishes && i < index->first_birth[count + 1]; i++) {
+    finishes = !s->problem->tensors[index->by_birth[i]].end &&
+               s->draft->decisions[index->by_birth[i]] == MR_PROBLEM_KEEP;
+  }
+  return finishes;
+}
+
 /* Ends and starts segments for as long as the present moment allows. */
 static void advance_compute(struct mr_problem_simulation *s) {
   int32_t count = s->problem->segment_count;
@@ -214,7 +237,7 @@ static void advance_compute(struct mr_problem_simulation *s) {
           s->device_bytes + s->draft->birth_bytes[next] - s->problem->workset_bytes[next - 1];
       /* A pause in which what is needed next cannot all lie there would never end. */
       bool may_pause = s->draft->load[mr_point_before(next)] <= s->device_limit;
-      if (!can_start && (bytes_after_end > s->device_limit || !may_pause)) {
+      if (!can_start && (bytes_after_end > s->device_limit || !may_pause) && !would_finish(s)) {
         return;
       }
       end_segment(s);
@@ -407,7 +430,7 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
   begin(s);
   for (;;) {
     advance_compute(s);
-    if (s->device_bytes > s->device_limit) {
+    if (s->device_bytes > s->device_limit && s->segment < s->problem->segment_count) {
       return INFINITY; /* what is there from the start does not fit */
     }
     start_out(s);
@@ -428,12 +451,7 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
       }
     }
   }
-  bool whole = s->segment == s->problem->segment_count && s->first_out == s->out_count &&
-               mr_ranks_are_empty(&s->writes) && mr_ranks_are_empty(&s->reads) &&
-               mr_ranks_are_empty(&s->ins);
-  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
-    whole = whole && s->moving[link] == NOBODY;
-  }
+  bool whole = s->segment == s->problem->segment_count && is_idle(s);
   return whole && s->last_end <= cutoff ? s->last_end : INFINITY;
 }
 

@@ -169,6 +169,31 @@ static void what_fits_without_a_pause_stays(void **state) {
   }
 }
 
+static double smallest_of(const char *text) {
+  struct mr_problem *problem = parse(text);
+  struct mr_problem_schedule *schedule = NULL;
+  assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+  double bytes = schedule->fits ? problem->device_bytes : schedule->smallest_device_bytes;
+  mr_problem_schedule_destroy(schedule);
+  mr_problem_destroy(problem);
+  return bytes;
+}
+
+/* What the last segment makes lies beside its working set for no time where the schedule ends with
+ * it, though it may have to wait for moves; where a gradient leaves after it, for that long. */
+static void what_is_made_last_takes_no_room(void **state) {
+  (void)state;
+  static const char ends[] = "2 2 100 1e6 100 100 100 100  1 1  50 100  100 1 2 1e9 0 0 0"
+                             "  40 0 2 1e9 0 1 0";
+  static const char goes_on[] = "2 2 100 1e6 100 100 100 100  1 1  50 100  100 1 2 1e9 0 0 0"
+                                "  40 1 2 1e9 0 1 0";
+  char *text = strdup(ends);
+  assert_non_null(text);
+  assert_true(plan_gap("made last", text) <= 20 + 1e-6); /* the gradient's move shows */
+  assert_float_equal(smallest_of(ends), 100, 1e-6);
+  assert_float_equal(smallest_of(goes_on), 140, 1);
+}
+
 static void given_problems_are_near_their_bounds(void **state) {
   (void)state;
   assert_true(plan_gap("i16a", problem_from_file(PROBLEM_DATA "/i16a.txt")) <= 0.1);
@@ -492,6 +517,7 @@ int main(void) {
       cmocka_unit_test(rounding_is_left_out_of_the_bound),
       cmocka_unit_test(slow_links_leave_the_bound_alone),
       cmocka_unit_test(what_fits_without_a_pause_stays),
+      cmocka_unit_test(what_is_made_last_takes_no_room),
       cmocka_unit_test(given_problems_are_near_their_bounds),
       cmocka_unit_test(families_are_near_their_bounds),
       cmocka_unit_test(the_same_problem_gives_the_same_schedule),
