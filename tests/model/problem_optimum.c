@@ -196,6 +196,17 @@ static bool place_move(const struct search *s, struct state *state, int v, int l
   return true;
 }
 
+static bool has_moved_all(const struct search *s, const struct state *state) {
+  for (int v = 0; v < s->problem->tensor_count; v++) {
+    for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+      if (makes_move(s, v, link) && state->moved[v][link] == NOT_YET) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 static bool place_segment(const struct search *s, struct state *state, enum event_kind kind) {
   const struct mr_problem *problem = s->problem;
   bool ends = kind != START;
@@ -217,8 +228,11 @@ static bool place_segment(const struct search *s, struct state *state, enum even
   if (time == INFINITY) {
     return false;
   }
-  time = when_it_fits(state->device_bytes, state->device, state->device_count, time, bytes,
-                      problem->device_bytes);
+  /* What the last segment makes need not fit where the schedule ends with it. */
+  bool finishes = next == problem->segment_count && has_moved_all(s, state);
+  double finish = finishes ? fmax(time, state->last_end) : INFINITY;
+  time = fmin(finish, when_it_fits(state->device_bytes, state->device, state->device_count, time,
+                                   bytes, problem->device_bytes));
   if (time == INFINITY) {
     return false;
   }
@@ -275,17 +289,7 @@ static double floor_seconds(const struct search *s, const struct state *state) {
 }
 
 static bool is_whole(const struct search *s, const struct state *state) {
-  if (state->segment < s->problem->segment_count) {
-    return false;
-  }
-  for (int v = 0; v < s->problem->tensor_count; v++) {
-    for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
-      if (makes_move(s, v, link) && state->moved[v][link] == NOT_YET) {
-        return false;
-      }
-    }
-  }
-  return true;
+  return state->segment == s->problem->segment_count && has_moved_all(s, state);
 }
 
 /* False where what is there from the start does not fit. */
