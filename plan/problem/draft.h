@@ -105,9 +105,10 @@ int32_t mr_problem_draft_host_overload(const struct mr_problem_draft *draft);
 /*
  * Simulation. Compute and the four links run side by side. Outs and writes start in the order of
  * birth and of need, as soon as their link is free; ins start in the order of need, as early as
- * the loads of all points up to the need leave room, but for those between two segments at which
- * the draft has none itself; what must come in before such a pair has its room reserved while the
- * first of them runs. A segment ends and starts as soon as the device holds what that takes.
+ * the loads of all points up to the need leave room. Between two segments at which the draft has
+ * none itself there is no pause: what must come in before the second has its room reserved while
+ * the first of them runs, and later fetches leave room for all that lies there as the second
+ * starts. A segment ends and starts as soon as the device holds what that takes.
  */
 struct mr_problem_simulation;
 MR_CHECK_RESULT mr_status mr_problem_simulation_create(

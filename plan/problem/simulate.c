@@ -278,7 +278,7 @@ static void start_first(struct mr_problem_simulation *s, enum mr_problem_link li
 /* Whether a boundary is passed without a pause, so that all that is fetched for it is there while
  * the segment before it runs: begin() has reserved the room. */
 static bool is_reserved(const struct mr_problem_simulation *s, int32_t boundary) {
-  return s->room.load[mr_point_before(boundary)] == -INFINITY;
+  return s->room.load[mr_point_after(boundary)] == -INFINITY;
 }
 
 /* The points at which a fetch must leave room: from now until the tensor is needed, but for what is
@@ -371,9 +371,20 @@ static double next_event(const struct mr_problem_simulation *s) {
   return next;
 }
 
+/* What lies on the device as a segment starts just when the one before has ended, whose tensors
+ * that leave are all there yet; -INFINITY where there is no segment more. */
+static double bytes_at_start(const struct mr_problem_simulation *s, int32_t k) {
+  if (k == s->problem->segment_count) {
+    return -INFINITY;
+  }
+  double kept_bytes = s->draft->need_bytes[k] - s->draft->fetch_bytes[k];
+  return s->draft->load[mr_point_after(k)] - kept_bytes + s->problem->workset_bytes[k];
+}
+
 /* A boundary at which the draft itself leaves no room for a pause is passed without one, for which
- * what is fetched for it has room reserved beside the segment before; at others a fetch ahead must
- * not take the room of the pause. Otherwise everybody may come to wait for everybody else. */
+ * what is fetched for it has room reserved beside the segment before, and what is fetched for later
+ * leaves room for what is there then; at others a fetch ahead must not take the room of the pause.
+ * Otherwise everybody may come to wait for everybody else. */
 static void fill_room(struct mr_problem_simulation *s) {
   const double *load = s->draft->load;
   memcpy(s->room.load, load, (size_t)s->room.point_count * sizeof *load);
@@ -381,7 +392,8 @@ static void fill_room(struct mr_problem_simulation *s) {
     int32_t after = mr_point_after(boundary);
     int32_t before = mr_point_before(boundary);
     if (mr_max_double(load[after], load[before]) > s->device_limit) {
-      s->room.load[after] = s->room.load[before] = -INFINITY;
+      s->room.load[after] = -INFINITY;
+      s->room.load[before] = bytes_at_start(s, boundary);
       if (boundary > 0) {
         s->room.load[mr_point_during(boundary - 1)] += s->draft->fetch_bytes[boundary];
       }

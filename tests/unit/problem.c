@@ -452,9 +452,9 @@ static void the_smallest_budget_is_told(void **state) {
   assert_in_range(refused, 20, 280);
 }
 
-/* Two that must pass from one segment to the next without a pause, because what the next one needs
- * does not fit beside what this one makes for it: all of that has to come in while this one runs,
- * and nothing that has time may take its room. */
+/* They must pass from one segment to the next without a pause, because what the next one needs does
+ * not fit beside what this one makes: all of that has to come in while this one runs, and nothing
+ * that has time may take its room, nor the room of what leaves only after the next one's start. */
 static void room_is_kept_for_what_has_to_come_in(void **state) {
   (void)state;
   static const char *const texts[] = {
@@ -465,6 +465,9 @@ static void room_is_kept_for_what_has_to_come_in(void **state) {
       "  91 -1 1 1e9 0 0 0  21 -1 2 1e9 0 0 0  75 -1 1 1e9 0 0 1  68 -1 1 1e9 0 0 0"
       "  61 -1 1 1e9 0 0 1  56 -1 1 1e9 1 0 0  99 -1 1 1e9 1 0 0  18 0 1 1e9 0 0 0"
       "  84 0 1 1e9 0 0 0  62 -1 1 1e9 1 0 0  100 -1 1 1e9 0 0 0  89 -1 1 1e9 0 0 1",
+      "4 8 2244907 0 3.5e7 4.6e7 6.8e7 2.7e6  1 1 1 1  0 0 0 0"
+      "  581429 1 4 1e9 0 0 0  533562 1 4 1e9 0 0 0  264046 1 4 1e9 0 0 0  129545 1 3 1e9 0 0 0"
+      "  91463 1 2 1e9 0 0 0  430566 1 4 1e9 0 0 0  276194 1 4 1e9 0 0 0  58641 -1 3 1e9 0 0 0",
   };
   for (size_t i = 0; i < MR_COUNT_OF(texts); i++) {
     (void)plan_gap("no room", strdup(texts[i]));
