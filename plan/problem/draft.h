@@ -57,6 +57,9 @@ struct mr_problem_index {
 
 struct mr_problem_knobs {
   int32_t lookahead; /* a tensor is fetched at most so many segments before it is needed */
+  /* For each link: by which part of its time a move ends later than it could. What is there sooner
+   * may start something else, and that may end up in the way. */
+  double lag[MR_PROBLEM_LINK_COUNT];
   bool patient; /* a fetch leaves room for the next segment to start beside what still leaves */
 };
 

@@ -8,11 +8,13 @@
 /* The same problem gives the same schedule. */
 #define SEARCH_SEED 1
 /* One trial of so many turns a knob of the simulation. */
-#define KNOB_PERIOD 32
+#define KNOB_PERIOD 16
 /* What a turned knob must gain. */
 #define KNOB_GAIN 1e-6
 /* The longest lookahead that a trial sets is 2^(this - 1) segments. */
 #define LOOKAHEAD_POWERS 10
+/* Lags of a link that a trial sets. */
+static const double lags[] = {0, 0.05, 0.1, 0.2, 0.3, 0.5, 1};
 /* What a trial costs beside the events of its simulation, in events. */
 #define TRIAL_WORK 100
 /* The part of the search in which trials may make the schedule longer. */
@@ -22,6 +24,11 @@
 
 static void turn_knob(struct mr_problem_trial *trial) {
   struct mr_problem_knobs *knobs = &trial->search->draft->knobs;
+  if (mr_problem_trial_pick(trial, 2) == 0) {
+    int link = mr_problem_trial_pick(trial, MR_PROBLEM_LINK_COUNT);
+    knobs->lag[link] = lags[mr_problem_trial_pick(trial, MR_COUNT_OF(lags))];
+    return;
+  }
   knobs->lookahead = 1 << mr_problem_trial_pick(trial, LOOKAHEAD_POWERS);
   knobs->patient = mr_problem_trial_pick(trial, 2) == 1;
 }

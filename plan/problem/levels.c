@@ -40,6 +40,10 @@ static const struct level {
 #define LESS_TENSOR_WORK 20000
 #define LESS_MOST_WORK   400000
 #define REST_PART        4
+/* What the best of all is searched from once more may cost so many times one of them, with much
+ * heat: starts that lead to neighbouring places are to end in one. */
+#define POLISH_FACTOR 10
+#define POLISH_HEAT   3e-3
 
 /* Parts of the device, the host, and each link. */
 static const struct less {
@@ -284,6 +288,28 @@ static mr_status search_from_elsewhere(const struct mr_problem *problem,
   return status;
 }
 
+/* From the best of all. */
+static mr_status polish(const struct mr_problem *problem, struct mr_problem_solution *solution) {
+  struct mr_problem_search search;
+  if (is_near(solution->seconds, solution)) {
+    return MR_OK;
+  }
+  mr_status status = mr_problem_search_init(&search, problem, solution->bold);
+  if (status != MR_OK) {
+    return status;
+  }
+  search.bound_seconds = solution->bound_seconds;
+  take_over(&search, NULL, solution);
+  if (search.best_seconds < INFINITY) {
+    status = mr_problem_search_improve(&search, POLISH_FACTOR * less_work(problem), POLISH_HEAT);
+  }
+  if (search.best_seconds < solution->seconds) {
+    hand_over(&search, NULL, solution);
+  }
+  mr_problem_search_fini(&search);
+  return status;
+}
+
 /* Decides for part i by itself; adds its time to the solution's. */
 static mr_status search_part(struct mr_problem_parts *parts, int32_t i, uint64_t work,
                              struct mr_problem_solution *solution) {
@@ -377,6 +403,7 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
   }
   if (status == MR_OK && problem->tensor_count <= SMALL_TENSORS) {
     status = search_from_elsewhere(problem, solution);
+    status = status == MR_OK ? polish(problem, solution) : status;
   }
   return status;
 }

@@ -148,7 +148,7 @@ static void start_move(struct mr_problem_simulation *s, enum mr_problem_link lin
   double seconds = s->problem->tensors[tensor].bytes / s->problem->link_bytes_per_second[link];
   s->moving[link] = tensor;
   s->move_start[link] = s->now;
-  s->move_end[link] = s->now + seconds;
+  s->move_end[link] = s->now + seconds * (1 + s->draft->knobs.lag[link]);
   s->events++;
 }
 
