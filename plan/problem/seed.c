@@ -153,8 +153,8 @@ static double try_seed(struct mr_problem_search *search, const struct style *sty
   return try_as_it_is(search, INFINITY);
 }
 
-/* Everything is recomputed or on NVMe but for what is handed on; of that, clean tensors too are
- * dropped where `clean_too`. */
+/* Everything is recomputed or on NVMe but for what is needed as soon as it is made; of that, clean
+ * tensors too are dropped where `clean_too`. */
 static void let_all_go(struct mr_problem_draft *draft, bool clean_too) {
   const struct mr_problem *problem = draft->problem;
   for (int32_t v = 0; v < problem->tensor_count; v++) {
@@ -162,12 +162,12 @@ static void let_all_go(struct mr_problem_draft *draft, bool clean_too) {
     if (!draft->index->free_choice[v]) {
       continue;
     }
+    bool stays = t->g == t->p + 1;
     if (t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
       mr_problem_draft_set(draft, v, MR_PROBLEM_RECOMPUTE);
-    } else if (t->clean && (clean_too || !mr_problem_tensor_is_handed_on(problem, t))) {
+    } else if (t->clean && (clean_too || !stays)) {
       mr_problem_draft_set(draft, v, MR_PROBLEM_HOST);
     } else {
-      bool stays = mr_problem_tensor_is_handed_on(problem, t);
       mr_problem_draft_set(draft, v, stays ? MR_PROBLEM_KEEP : MR_PROBLEM_NVME);
     }
   }
