@@ -16,7 +16,6 @@ import argparse
 import fnmatch
 import json
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -127,6 +126,13 @@ def plan(memrun, problem, schedule):
     return json.loads(done.stdout), seconds
 
 
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return "unknown"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="*")
@@ -146,7 +152,7 @@ def main():
             for i, (_, path) in enumerate(rows):
                 answers[i], taken = plan(args.memrun, path, pathlib.Path(folder) / "schedule.txt")
                 seconds[i].append(taken)
-    print(f"# {platform.processor() or platform.machine()}, median of {args.repeats}")
+    print(f"# processor: {processor()}; seconds: the median of {args.repeats} runs")
     print("problem          segments tensors      time s     bound s      gap  plan s  bound by")
     for (name, _), answer, taken in zip(rows, answers, seconds):
         gap = 100 * (answer["seconds"] / answer["bound_seconds"] - 1)
