@@ -112,9 +112,8 @@ static void add_up(const struct mr_problem *problem, const struct mr_problem_sch
       figures->decided_bytes[schedule->decisions[v]] += tensor->bytes;
     }
     for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
-      const struct mr_problem_span *move = &schedule->moves[link][v];
-      if (move->start_seconds >= 0) {
-        figures->busy_seconds[link] += move->end_seconds - move->start_seconds;
+      if (schedule->moves[link][v].start_seconds >= 0) {
+        figures->busy_seconds[link] += tensor->bytes / problem->link_bytes_per_second[link];
         figures->moved_bytes[link] += tensor->bytes;
       }
     }

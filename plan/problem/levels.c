@@ -291,7 +291,7 @@ static mr_status search_from_elsewhere(const struct mr_problem *problem,
 /* From the best of all. */
 static mr_status polish(const struct mr_problem *problem, struct mr_problem_solution *solution) {
   struct mr_problem_search search;
-  if (is_near(solution->seconds, solution)) {
+  if (solution->seconds == INFINITY || is_near(solution->seconds, solution)) {
     return MR_OK;
   }
   mr_status status = mr_problem_search_init(&search, problem, solution->bold);

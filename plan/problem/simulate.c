@@ -298,10 +298,12 @@ static bool fits_until_needed(struct mr_problem_simulation *s, int32_t rank, dou
     return false;
   }
   s->events += (uint64_t)(need - s->segment) / SEGMENTS_PER_EVENT;
-  int32_t last = last_point(s, need);
-  bool full = last + 1 >= first && last + 1 == mr_point_during(need - 1) &&
-              room_is_full(&s->room, last + 1, s->device_limit);
-  int32_t point = full ? last + 1 : room_last_full(&s->room, first, last, s->device_limit - bytes);
+  int32_t reserved = mr_point_during(need - 1);
+  bool full = is_reserved(s, need) && reserved >= first &&
+              room_is_full(&s->room, reserved, s->device_limit);
+  int32_t point =
+      full ? reserved
+           : room_last_full(&s->room, first, last_point(s, need), s->device_limit - bytes);
   if (point >= 0) {
     s->blocked_rank = rank;
     s->blocked_point = point;
