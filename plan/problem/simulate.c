@@ -12,7 +12,8 @@
 #include "plan/problem/ranks.h"
 
 #define NOBODY (-1)
-/* So many segments that a fetch looks over cost as much as an event. */
+/* So many segments that a fetch looks over count as an event; that is more than they cost, so that
+ * searches of long problems end in time. */
 #define SEGMENTS_PER_EVENT 8
 
 /*
