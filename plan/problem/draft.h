@@ -38,13 +38,6 @@ static inline bool mr_problem_tensor_is_fixed(const struct mr_problem_tensor *te
   return tensor->start || tensor->end || tensor->p >= tensor->g;
 }
 
-/* Whether the segment after the one that makes a tensor needs it: kept, it takes no room where the
- * two follow each other without a pause. */
-static inline bool mr_problem_tensor_is_handed_on(const struct mr_problem *problem,
-                                                  const struct mr_problem_tensor *tensor) {
-  return tensor->g == tensor->p + 1 && tensor->g < problem->segment_count;
-}
-
 /* What a problem says in other orders; fixed while it lives. */
 struct mr_problem_index {
   int32_t *by_birth;    /* tensors by p, of one p the longest gap first */

@@ -61,6 +61,12 @@ static void fill_need_order(const struct mr_problem *problem, struct order_entry
   }
 }
 
+/* Whether the segment after the one that makes a tensor needs it: kept, it takes no room where the
+ * two follow each other without a pause. */
+static bool is_handed_on(const struct mr_problem *problem, const struct mr_problem_tensor *tensor) {
+  return tensor->g == tensor->p + 1 && tensor->g < problem->segment_count;
+}
+
 static void fill_limits(const struct mr_problem *problem, bool bold,
                         struct mr_problem_index *index) {
   double limit = mr_problem_limit(problem->device_bytes);
@@ -68,7 +74,7 @@ static void fill_limits(const struct mr_problem *problem, bool bold,
   for (int32_t v = 0; v < problem->tensor_count; v++) {
     const struct mr_problem_tensor *t = &problem->tensors[v];
     leaves_last = leaves_last || (t->end && t->p + 1 == problem->segment_count);
-    bool born = t->end || (!t->start && (!t->clean || mr_problem_tensor_is_handed_on(problem, t)));
+    bool born = t->end || (!t->start && (!t->clean || is_handed_on(problem, t)));
     bool moves = t->start || t->end;
     if (moves || (index->free_choice[v] && t->recompute_seconds >= MR_PROBLEM_NO_RECOMPUTE)) {
       index->limit[mr_point_after(t->p + 1)] += born ? t->bytes : 0;

@@ -146,9 +146,10 @@ static uint64_t less_work(const struct mr_problem *problem) {
   return mr_min_u64(LESS_TENSOR_WORK * (uint64_t)problem->tensor_count, LESS_MOST_WORK);
 }
 
-/* Takes on what was found with less, and keeps it where that is better. */
+/* Takes on what was found elsewhere, and keeps what comes of it where that is better. */
 static mr_status take_on(const struct mr_problem *problem, const struct mr_problem_solution *found,
-                         bool bold, struct mr_problem_solution *solution) {
+                         bool bold, uint64_t work, double heat,
+                         struct mr_problem_solution *solution) {
   struct mr_problem_search search;
   mr_status status = mr_problem_search_init(&search, problem, bold);
   if (status != MR_OK) {
@@ -157,7 +158,7 @@ static mr_status take_on(const struct mr_problem *problem, const struct mr_probl
   search.bound_seconds = solution->bound_seconds;
   take_over(&search, NULL, found);
   if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, less_work(problem) / REST_PART, MR_PROBLEM_HEAT);
+    status = mr_problem_search_improve(&search, work, heat);
   }
   if (search.best_seconds < solution->seconds) {
     hand_over(&search, NULL, solution);
@@ -220,7 +221,8 @@ static mr_status search_coarsely(const struct mr_problem *problem,
   status = found.decisions == NULL ? MR_NO_MEMORY : improve_boldly(&search, merge, solution);
   if (status == MR_OK && search.best_seconds < INFINITY) {
     hand_over(&search, merge, &found);
-    status = take_on(problem, &found, true, solution);
+    status =
+        take_on(problem, &found, true, less_work(problem) / REST_PART, MR_PROBLEM_HEAT, solution);
   }
   free(found.decisions);
   mr_problem_search_fini(&search);
@@ -255,7 +257,8 @@ static mr_status search_briefly(const struct mr_problem *problem, const struct m
   }
   if (search.best_seconds < INFINITY && status == MR_OK) {
     hand_over(&search, NULL, &found);
-    status = take_on(problem, &found, bold, solution);
+    status =
+        take_on(problem, &found, bold, less_work(problem) / REST_PART, MR_PROBLEM_HEAT, solution);
   }
   free(found.decisions);
   mr_problem_search_fini(&search);
@@ -285,28 +288,6 @@ static mr_status search_from_elsewhere(const struct mr_problem *problem,
     status = start < 0 ? try_less(problem, &lesses[i / 2], bold, solution)
                        : search_briefly(problem, problem, start, bold, solution);
   }
-  return status;
-}
-
-/* From the best of all. */
-static mr_status polish(const struct mr_problem *problem, struct mr_problem_solution *solution) {
-  struct mr_problem_search search;
-  if (solution->seconds == INFINITY || is_near(solution->seconds, solution)) {
-    return MR_OK;
-  }
-  mr_status status = mr_problem_search_init(&search, problem, solution->bold);
-  if (status != MR_OK) {
-    return status;
-  }
-  search.bound_seconds = solution->bound_seconds;
-  take_over(&search, NULL, solution);
-  if (search.best_seconds < INFINITY) {
-    status = mr_problem_search_improve(&search, POLISH_FACTOR * less_work(problem), POLISH_HEAT);
-  }
-  if (search.best_seconds < solution->seconds) {
-    hand_over(&search, NULL, solution);
-  }
-  mr_problem_search_fini(&search);
   return status;
 }
 
@@ -403,7 +384,10 @@ mr_status mr_problem_search_levels(const struct mr_problem *problem,
   }
   if (status == MR_OK && problem->tensor_count <= SMALL_TENSORS) {
     status = search_from_elsewhere(problem, solution);
-    status = status == MR_OK ? polish(problem, solution) : status;
+    if (status == MR_OK && solution->seconds < INFINITY && !is_near(solution->seconds, solution)) {
+      status = take_on(problem, solution, solution->bold, POLISH_FACTOR * less_work(problem),
+                       POLISH_HEAT, solution);
+    }
   }
   return status;
 }
