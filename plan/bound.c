@@ -124,6 +124,10 @@ static void place_cuts(struct mr_bound *bound, const double *held_bytes, bool fu
     clock += mr_host_least_seconds(problem, k);
   }
   bound->clock[cut] = clock;
+  for (cut = 0; cut < bound->cut_count; cut++) {
+    bound->first_seconds[cut] = mr_host_least_seconds(problem, bound->cuts[cut]);
+    bound->last_seconds[cut] = mr_host_least_seconds(problem, (bound->cuts[cut] + n - 1) % n);
+  }
 }
 
 static mr_status allocate(struct mr_bound *bound) {
@@ -132,11 +136,14 @@ static mr_status allocate(struct mr_bound *bound) {
   bound->cuts = mr_allocate(bound->cut_count, sizeof *bound->cuts);
   bound->clock = mr_allocate(bound->cut_count + 1ull, sizeof *bound->clock);
   bound->held_bytes = mr_allocate(bound->cut_count, sizeof *bound->held_bytes);
+  bound->first_seconds = mr_allocate(bound->cut_count, sizeof *bound->first_seconds);
+  bound->last_seconds = mr_allocate(bound->cut_count, sizeof *bound->last_seconds);
   bound->in_bytes = mr_allocate(pairs, sizeof *bound->in_bytes);
   bound->out_bytes = mr_allocate(pairs, sizeof *bound->out_bytes);
   bound->live_bytes = mr_allocate(ops, sizeof *bound->live_bytes);
   bound->constant_bytes = mr_allocate(ops, sizeof *bound->constant_bytes);
   bool failed = bound->cuts == NULL || bound->clock == NULL || bound->held_bytes == NULL ||
+                bound->first_seconds == NULL || bound->last_seconds == NULL ||
                 bound->in_bytes == NULL || bound->out_bytes == NULL || bound->live_bytes == NULL ||
                 bound->constant_bytes == NULL;
   return failed ? MR_NO_MEMORY : MR_OK;
@@ -202,6 +209,8 @@ void mr_bound_fini(struct mr_bound *bound) {
   free(bound->cuts);
   free(bound->clock);
   free(bound->held_bytes);
+  free(bound->first_seconds);
+  free(bound->last_seconds);
   free(bound->in_bytes);
   free(bound->out_bytes);
   free(bound->live_bytes);

@@ -64,12 +64,14 @@ static inline bool mr_plan_must_be_useful(const struct mr_plan_problem *problem)
 struct mr_bound {
   const struct mr_plan_problem *problem; /* its program and rates; borrowed */
   uint32_t cut_count;
-  uint32_t *cuts;     /* ops, ascending */
-  double *clock;      /* compute seconds before each cut; cut_count + 1 */
-  double *held_bytes; /* by the operands of each cut's op on the device */
-  double *in_bytes;   /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
-  double *out_bytes;  /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
-  double *live_bytes; /* of each op: what must be somewhere while it runs */
+  uint32_t *cuts;        /* ops, ascending */
+  double *clock;         /* compute seconds before each cut; cut_count + 1 */
+  double *held_bytes;    /* by the operands of each cut's op on the device */
+  double *first_seconds; /* of each cut's op */
+  double *last_seconds;  /* of the op before it, round the end of the step */
+  double *in_bytes;      /* [cut * (cut_count + 1) + d]: live there, touched before the d-th next */
+  double *out_bytes;     /* [cut * (cut_count + 1) + d]: live there, written since the d-th last */
+  double *live_bytes;    /* of each op: what must be somewhere while it runs */
   double *constant_bytes;    /* of each op: the part of it that no op writes */
   struct mr_ransoms ransoms; /* of what a clone could make again */
 };
@@ -84,9 +86,10 @@ void mr_bound_fini(struct mr_bound *bound);
 /* What must be somewhere at once, in bytes: tiers with less room in all have no plan. */
 double mr_bound_least_bytes(const struct mr_bound *bound);
 
-/* The bound under these budgets; it never grows with one of them. MR_NO_MEMORY. */
+/* The bound under these budgets; it never grows with one of them. Of bounds of `enough` or more any
+ * will do. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_bound_seconds(const struct mr_bound *bound,
                                            const uint64_t budget_bytes[MR_TIER_COUNT],
-                                           double *seconds_out);
+                                           double enough, double *seconds_out);
 
 #endif

@@ -166,6 +166,14 @@ mr_status mr_maker_open_bound(struct mr_maker *maker) {
   return opened ? MR_OK : mr_bound_init(&maker->bound, &maker->point, &draft->liveness, false);
 }
 
+/* A plan that takes so long is of no use, or no better than the best. */
+static double hopeless_seconds(const struct mr_maker *maker) {
+  const struct mr_program_plan *best = maker->plan;
+  double better_seconds = best->fits ? best->step_seconds * (1 - MR_ROUNDING) : INFINITY;
+  return fmin(mr_bound_enough(maker->problem), better_seconds);
+}
+
+/* What no plan is faster than, as far as it tells whether any could be of use. */
 static mr_status bound_at(struct mr_maker *maker, uint64_t device_bytes, double *seconds_out) {
   uint64_t budget_bytes[MR_TIER_COUNT];
   mr_status status = mr_maker_open_bound(maker);
@@ -174,7 +182,7 @@ static mr_status bound_at(struct mr_maker *maker, uint64_t device_bytes, double 
   }
   memcpy(budget_bytes, maker->point.budget_bytes, sizeof budget_bytes);
   budget_bytes[MR_TIER_DEVICE] = device_bytes;
-  return mr_bound_seconds(&maker->bound, budget_bytes, seconds_out);
+  return mr_bound_seconds(&maker->bound, budget_bytes, hopeless_seconds(maker), seconds_out);
 }
 
 /* Whether more must be somewhere at once than all tiers have room for: false before. */
@@ -186,14 +194,6 @@ static mr_status find_want(struct mr_maker *maker, bool *wants_out) {
   mr_status status = mr_maker_open_bound(maker);
   *wants_out = status == MR_OK && mr_bound_least_bytes(&maker->bound) > mr_plan_room_bytes(problem);
   return status;
-}
-
-/* Whether no plan that takes so long at least would be of use, or better than the best. */
-static bool is_hopeless(const struct mr_maker *maker, double bound_seconds) {
-  const struct mr_program_plan *best = maker->plan;
-  const struct mr_plan_problem *problem = maker->problem;
-  return (mr_plan_must_be_useful(problem) && bound_seconds >= problem->useful_seconds) ||
-         (best->fits && bound_seconds >= best->step_seconds * (1 - MR_ROUNDING));
 }
 
 void mr_plan_name_largest_op(struct mr_program_plan *plan) {
@@ -246,12 +246,11 @@ struct descent {
 /* Whether a rung is hopeless by its bound, which is found once there is a plan to beat: that may be
  * after the rung was planned ahead. */
 static mr_status judge_bound(struct mr_maker *maker, struct rung *rung, bool *hopeless_out) {
-  bool compared = mr_plan_must_be_useful(maker->problem) || maker->plan->fits;
   mr_status status = MR_OK;
-  if (compared && rung->bound_seconds == 0) {
+  if (!isinf(hopeless_seconds(maker)) && rung->bound_seconds == 0) {
     status = bound_at(maker, rung->device_bytes, &rung->bound_seconds);
   }
-  *hopeless_out = is_hopeless(maker, rung->bound_seconds);
+  *hopeless_out = rung->bound_seconds >= hopeless_seconds(maker);
   return status;
 }
 
@@ -425,7 +424,7 @@ static mr_status make(struct mr_maker *maker) {
   mr_status status = mr_maker_draft(maker, maker->footprint_choice, &draft);
   if (status == MR_OK && !useless && mr_plan_must_be_useful(problem)) {
     status = bound_at(maker, problem->budget_bytes[MR_TIER_DEVICE], &bound_seconds);
-    useless = is_hopeless(maker, bound_seconds);
+    useless = bound_seconds >= hopeless_seconds(maker);
   }
   if (status == MR_OK && !useless && problem->terse) {
     status = find_want(maker, &wants_room);

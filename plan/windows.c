@@ -64,15 +64,13 @@ struct window {
 
 static struct window window_of(const struct mr_bound *bound, double device, uint32_t cut,
                                uint32_t d) {
-  const struct mr_plan_problem *problem = bound->problem;
-  uint32_t n = problem->program->op_count;
   uint32_t count = bound->cut_count;
   uint32_t end = (cut + d) % count;
   double turn = cut + d >= count ? bound->clock[count] : 0;
   return (struct window){
       .ops_seconds = bound->clock[end] - bound->clock[cut] + turn,
-      .first_seconds = mr_host_least_seconds(problem, bound->cuts[cut]),
-      .last_seconds = mr_host_least_seconds(problem, (bound->cuts[end] + n - 1) % n),
+      .first_seconds = bound->first_seconds[cut],
+      .last_seconds = bound->last_seconds[end],
       .in_bytes = bound->in_bytes[(size_t)cut * (count + 1) + d] + bound->held_bytes[cut] - device,
       .out_bytes =
           bound->out_bytes[(size_t)end * (count + 1) + d] + bound->held_bytes[end] - device,
@@ -196,43 +194,49 @@ static void measure_windows(const struct measure *measure) {
   }
 }
 
-/* The longest sum of windows from the cut `start` round to itself. reached[d] is the longest to the
- * d-th cut after it. */
+/* The longest sum of windows once round from the cut `start`, by cuts behind it that no start
+ * before it looked at: so each way round is looked at once, from its first cut. reached[d] is the
+ * longest to the d-th cut after it. */
 static double longest_round(const double *windows, uint32_t count, uint32_t start,
                             double *reached) {
-  memset(reached, 0, (count + 1ull) * sizeof *reached);
-  for (uint32_t from = 0; from < count; from++) {
-    const double *row = &windows[(size_t)((start + from) % count) * (count + 1)];
+  uint32_t behind = count - start;
+  memset(reached, 0, (behind + 1ull) * sizeof *reached);
+  double longest = 0;
+  for (uint32_t from = 0; from < behind; from++) {
+    const double *row = &windows[(start + from) * (count + 1ull)];
     double before = reached[from];
     double *after = &reached[from];
-    for (uint32_t d = 1; d <= count - from; d++) {
+    for (uint32_t d = 1; d < behind - from; d++) {
       after[d] = mr_max_double(after[d], before + row[d]);
     }
+    longest = mr_max_double(longest, before + row[count - from]);
   }
-  return reached[count];
+  return longest;
 }
 
 mr_status mr_bound_seconds(const struct mr_bound *bound, const uint64_t budget_bytes[MR_TIER_COUNT],
-                           double *seconds_out) {
+                           double enough, double *seconds_out) {
   uint32_t count = bound->cut_count;
   struct measure measure = {.bound = bound,
                             .rates = mr_rates_under(bound->problem, budget_bytes),
                             .device_bytes = (double)budget_bytes[MR_TIER_DEVICE]};
+  *seconds_out = total_seconds(bound, &measure.rates, measure.device_bytes);
+  if (*seconds_out >= enough) {
+    return MR_OK;
+  }
   measure.windows = mr_allocate(count * (count + 1ull), sizeof *measure.windows);
   double *reached = mr_allocate(count + 1ull, sizeof *reached);
-  mr_status status = MR_NO_MEMORY;
-  if (measure.windows != NULL && reached != NULL) {
-    double seconds = total_seconds(bound, &measure.rates, measure.device_bytes);
+  bool failed = measure.windows == NULL || reached == NULL;
+  if (!failed) {
     measure_windows(&measure);
-    for (uint32_t start = 0; start < count; start++) {
-      seconds = mr_max_double(seconds, longest_round(measure.windows, count, start, reached));
+    for (uint32_t start = 0; start < count && *seconds_out < enough; start++) {
+      double seconds = longest_round(measure.windows, count, start, reached);
+      *seconds_out = mr_max_double(*seconds_out, seconds);
     }
-    *seconds_out = seconds;
-    status = MR_OK;
   }
   free(measure.windows);
   free(reached);
-  return status;
+  return failed ? MR_NO_MEMORY : MR_OK;
 }
 
 /* What a bound looks at. */
@@ -264,7 +268,7 @@ static mr_status bound_by_windows(const struct mr_plan_problem *problem, const s
   struct mr_bound bound;
   mr_status status = mr_bound_init(&bound, problem, &view->liveness, view->pooled);
   if (status == MR_OK) {
-    status = mr_bound_seconds(&bound, view->budget_bytes, seconds_out);
+    status = mr_bound_seconds(&bound, view->budget_bytes, mr_bound_enough(problem), seconds_out);
     mr_bound_fini(&bound);
   }
   return status;
