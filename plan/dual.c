@@ -34,9 +34,14 @@
 #define FIRST_HALF     30u
 #define NEXT_HALF      20u
 /* From this round on a climb is given up that will not come to what is known: of 20 jobs none had
- * more to gain than the square of the part of the rounds that was left, and a little at the end. */
+ * more to gain than the square of the part of the rounds that was left, and a little at the end.
+ * So is one that would gain less than such a part, if it went on as since two looks before, when
+ * windows are halved no more: bounds of 105 jobs are 0.002 % lower on average, 0.08 % at worst. */
 #define FIRST_VAIN  60u
 #define LAST_GAIN   0.01
+#define LOOK_ROUNDS 30u
+#define LOOKS       2u
+#define LEAST_GAIN  2e-4
 #define FIRST_STEP  0.1 /* of what a byte costs; less for more ops, which share the price */
 #define STEP_OPS    1000u
 #define LAST_STEP   0.004
@@ -251,6 +256,8 @@ struct climb {
   double known; /* what is not more is of no use */
   bool halves;
   double seconds;
+  double reached;      /* by prices alone */
+  double looks[LOOKS]; /* the same at the last looks, from the first to the last */
 };
 
 static bool is_halved_before(const struct climb *climb, uint32_t round) {
@@ -258,10 +265,19 @@ static bool is_halved_before(const struct climb *climb, uint32_t round) {
          (round - FIRST_HALF) / NEXT_HALF < HALVINGS;
 }
 
-/* Whether the climb will hardly come to what is known. */
-static bool is_vain(const struct climb *climb, uint32_t round) {
+/* Whether the climb will hardly come to what is known, or any further. */
+static bool is_vain(struct climb *climb, uint32_t round) {
   double left = 1 - (double)(round + 1) / climb->rounds;
-  return round >= FIRST_VAIN && climb->seconds * (1 + left * left + LAST_GAIN) < climb->known;
+  if (round < FIRST_VAIN || round % LOOK_ROUNDS != 0) {
+    return round >= FIRST_VAIN && climb->seconds * (1 + left * left + LAST_GAIN) < climb->known;
+  }
+  double each = (climb->reached - climb->looks[0]) / (LOOKS * LOOK_ROUNDS);
+  bool early = climb->looks[0] == 0;
+  bool halves = climb->halves && round < FIRST_HALF + NEXT_HALF * HALVINGS;
+  memmove(climb->looks, climb->looks + 1, (LOOKS - 1) * sizeof *climb->looks);
+  climb->looks[LOOKS - 1] = climb->reached;
+  return !early && !halves &&
+         climb->reached + each * left * climb->rounds <= climb->seconds * (1 + LEAST_GAIN);
 }
 
 static mr_status climb_up(struct ascent *a, const struct mr_plan_problem *problem,
@@ -281,7 +297,8 @@ static mr_status climb_up(struct ascent *a, const struct mr_plan_problem *proble
     double done = (double)round / climb->rounds;
     struct slope begun = {1 - pow(SLOPE_DECAY, round + 1.0), 1 - pow(SQUARE_DECAY, round + 1.0)};
     double width = usual * FIRST_WIDTH * pow(LAST_WIDTH / FIRST_WIDTH, done);
-    climb->seconds = mr_max_double(climb->seconds, mr_dual_choose(t, width));
+    climb->reached = mr_max_double(climb->reached, mr_dual_choose(t, width));
+    climb->seconds = mr_max_double(climb->seconds, climb->reached);
     if (climb->seconds >= climb->enough || is_vain(climb, round)) break;
     raise_prices(a, &begun, usual * first_step * pow(LAST_STEP / FIRST_STEP, done));
     for (uint32_t w = 0; w < t->window_count; w++) {

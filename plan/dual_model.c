@@ -35,6 +35,8 @@ void mr_dual_fini(struct mr_dual *t) {
   free(t->before);
   free(t->back);
   free(t->ahead);
+  free(t->again);
+  free(t->freed);
   free(t->excess);
 }
 
@@ -58,10 +60,11 @@ static mr_status allocate(struct mr_dual *t) {
   t->sites = mr_allocate(t->hosted.count, sizeof *t->sites);
   t->price = mr_allocate(n, sizeof *t->price);
   t->before = mr_allocate(2ull * n + 1, sizeof *t->before);
+  t->freed = mr_allocate(2ull * n + 1, sizeof *t->freed);
   t->excess = mr_allocate(n, sizeof *t->excess);
   bool failed = t->window_of == NULL || t->stays == NULL || t->versions == NULL ||
                 t->short_bytes == NULL || t->sites == NULL || t->price == NULL ||
-                t->before == NULL || t->excess == NULL;
+                t->before == NULL || t->freed == NULL || t->excess == NULL;
   return failed ? MR_NO_MEMORY : MR_OK;
 }
 
@@ -327,7 +330,10 @@ mr_status mr_dual_cut(struct mr_dual *t, const struct mr_plan_problem *problem,
   }
   free(t->back);
   free(t->ahead);
+  free(t->again);
   t->back = mr_allocate(cells, sizeof *t->back);
   t->ahead = mr_allocate(cells, sizeof *t->ahead);
-  return t->back == NULL || t->ahead == NULL ? MR_NO_MEMORY : MR_OK;
+  t->again = mr_allocate(cells, sizeof *t->again);
+  bool failed = t->back == NULL || t->ahead == NULL || t->again == NULL;
+  return failed ? MR_NO_MEMORY : MR_OK;
 }

@@ -77,7 +77,11 @@ struct mr_dual {
   double *back;   /* for each window of each stay: what coming back in it costs, less the prices up
                      to there */
   double *ahead;  /* the least of that window and later ones */
-  double *excess; /* the room that is short at each op under what is chosen */
+  double *again;  /* what being made again in it costs, less the prices up to there; of stays that
+                     may be */
+  double *freed;  /* the room that is free at each op of two steps under what is chosen, less that
+                     at the op before */
+  double *excess; /* the room that is short at each op then */
   struct mr_toll used[MR_DUAL_WINDOWS]; /* by it */
 };
 
