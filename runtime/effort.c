@@ -34,7 +34,7 @@ static const struct mr_effort small = {.finalists = 12,
 static const struct mr_effort small_beside_host = {.finalists = 12,
                                                    .searched = 12,
                                                    .searched_ops = 1350,
-                                                   .aimed = 12,
+                                                   .aimed = 5,
                                                    .amend_ops = 8000,
                                                    .budget_ops = SMALL_BUDGET_OPS};
 static const struct mr_effort usual_processor = {.finalists = 12,

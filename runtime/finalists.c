@@ -225,11 +225,10 @@ static bool is_first_of_kind(const struct mr_finalists *finalists,
 }
 
 /* Whether search chooses anew which ops run on the host, not the plan without search: beside a
- * device that is apart, in large programs once, and in small programs for lower budgets too. Where
- * the processor computes both mostly choose alike, and searching one choice, not three, takes a
- * third: it is left to the best few. So it is beside a host where updates stay for it to run, or
- * where there is NVMe too: the best of either kind are asked. A host without room leaves nothing to
- * choose. */
+ * device that is apart, in large programs once, and in small programs for all. Where the processor
+ * computes both mostly choose alike, and searching one choice, not three, takes a third: it is left
+ * to the best few. So it is beside a host where updates stay for it to run, or where there is NVMe
+ * too: the best of either kind are asked. A host without room leaves nothing to choose. */
 static bool places_anew(const struct mr_finalists *finalists, const struct mr_candidate *candidate,
                         const struct aim *aim) {
   bool again = finalists->whole && finalists->turned;
@@ -239,7 +238,7 @@ static bool places_anew(const struct mr_finalists *finalists, const struct mr_ca
     return true;
   }
   if (is_small(finalists)) {
-    return at_hand || (aim->from > 0 && aim->budgets == 1);
+    return at_hand;
   }
   bool costly = has_staying(candidate) || finalists->plan->problem.budget_bytes[MR_TIER_NVME] > 0;
   if (mr_finalists_host_runs(finalists) && costly && !is_first_of_kind(finalists, candidate)) {
