@@ -199,7 +199,7 @@ mr_status mr_graph_add_tensor(struct mr_graph *graph, const struct mr_tensor_des
     return status;
   }
   memcpy(tensor.shape, desc->shape, sizeof tensor.shape);
-  tensor.written = desc->role == MR_INPUT || mr_role_is_persistent(desc->role);
+  tensor.written = mr_tensor_begins_written(desc->role);
   status = mr_array_reserve((void **)&graph->tensors, &graph->tensor_capacity,
                             graph->tensor_count + 1ull, sizeof tensor);
   if (status != MR_OK || (status = name_slots_grow(graph)) != MR_OK) {
@@ -213,6 +213,10 @@ mr_status mr_graph_add_tensor(struct mr_graph *graph, const struct mr_tensor_des
   graph->tensors[graph->tensor_count] = tensor;
   *tensor_out = graph->tensor_count++;
   return MR_OK;
+}
+
+bool mr_tensor_begins_written(mr_role role) {
+  return role == MR_INPUT || mr_role_is_persistent(role);
 }
 
 static bool names_twice(const mr_tensor_id *ids, uint32_t count) {

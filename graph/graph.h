@@ -81,6 +81,9 @@ struct mr_graph {
 /* True for parameters, states and derived tensors: their bytes last from step to step. */
 bool mr_role_is_persistent(mr_role role);
 
+/* Whether a tensor of the role holds something before any op writes it. */
+bool mr_tensor_begins_written(mr_role role);
+
 /* True where the tensor's bytes go round the end of the step: it is persistent or carried, and not
  * made anew in every step. */
 bool mr_tensor_goes_round(const struct mr_tensor *tensor);

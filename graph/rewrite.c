@@ -7,22 +7,43 @@
 #include "base/base.h"
 #include "graph/graph.h"
 
+/* As it was added: what ops made of it is not copied. The caller frees its name. */
+static mr_status copy_tensor(const struct mr_tensor *tensor, struct mr_tensor *copy) {
+  *copy = (struct mr_tensor){.role = tensor->role,
+                             .dtype = tensor->dtype,
+                             .rank = tensor->rank,
+                             .bytes = tensor->bytes,
+                             .written = mr_tensor_begins_written(tensor->role),
+                             .name = mr_string_copy(tensor->name)};
+  memcpy(copy->shape, tensor->shape, sizeof copy->shape);
+  return copy->name == NULL ? MR_NO_MEMORY : MR_OK;
+}
+
+/* All rules were checked when the tensors were added, and their numbers are the same. */
+static mr_status copy_all(const struct mr_graph *graph, struct mr_graph *copy) {
+  copy->tensors = mr_allocate(graph->tensor_count, sizeof *copy->tensors);
+  copy->name_slots = mr_allocate(graph->name_slot_count, sizeof *copy->name_slots);
+  if (copy->tensors == NULL || copy->name_slots == NULL) {
+    return MR_NO_MEMORY;
+  }
+  copy->tensor_capacity = graph->tensor_count;
+  copy->name_slot_count = graph->name_slot_count;
+  memcpy(copy->name_slots, graph->name_slots, graph->name_slot_count * sizeof *copy->name_slots);
+  mr_status status = MR_OK;
+  for (uint32_t i = 0; status == MR_OK && i < graph->tensor_count; i++) {
+    status = copy_tensor(&graph->tensors[i], &copy->tensors[i]);
+    copy->tensor_count += status == MR_OK;
+  }
+  return status;
+}
+
 mr_status mr_graph_copy_tensors(const struct mr_graph *graph, struct mr_graph **copy_out) {
   struct mr_graph *copy = NULL;
   mr_status status = mr_graph_create(&copy);
-  for (uint32_t i = 0; status == MR_OK && i < graph->tensor_count; i++) {
-    const struct mr_tensor *tensor = &graph->tensors[i];
-    struct mr_tensor_desc desc = {
-        .size_bytes = sizeof desc,
-        .name = tensor->name,
-        .role = tensor->role,
-        .dtype = tensor->dtype,
-        .rank = tensor->rank,
-    };
-    memcpy(desc.shape, tensor->shape, sizeof desc.shape);
-    mr_tensor_id id = 0;
-    status = mr_graph_add_tensor(copy, &desc, &id);
+  if (status != MR_OK) {
+    return status;
   }
+  status = graph->tensor_count > 0 ? copy_all(graph, copy) : MR_OK;
   if (status != MR_OK) {
     mr_graph_destroy(copy);
     return status;
@@ -42,14 +63,16 @@ mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
     outputs[i] = map[op->outputs[i]];
   }
   size_t name_bytes = strlen(op->name) + strlen(suffix) + 1;
-  char *name = mr_allocate(1, name_bytes);
-  if (name == NULL) {
+  char *longer = suffix[0] == '\0' ? NULL : mr_allocate(1, name_bytes);
+  if (suffix[0] != '\0' && longer == NULL) {
     return MR_NO_MEMORY;
   }
-  snprintf(name, name_bytes, "%s%s", op->name, suffix);
+  if (longer != NULL) {
+    snprintf(longer, name_bytes, "%s%s", op->name, suffix);
+  }
   struct mr_op_desc desc = {
       .size_bytes = sizeof desc,
-      .name = name,
+      .name = longer == NULL ? op->name : longer,
       .kind = op->kind,
       .signature = op->signature,
       .attributes = op->attributes,
@@ -67,7 +90,7 @@ mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
   memcpy(desc.run, op->run, sizeof desc.run);
   mr_op_id id = 0;
   mr_status status = mr_graph_add_op(graph, &desc, &id);
-  free(name);
+  free(longer);
   if (status == MR_OK) {
     bool copies_clone = op->clone_of != MR_NO_OP;
     graph->ops[id].clone_of = clone_of;
