@@ -33,12 +33,17 @@
  * volume 3, 6.4). */
 #define SPREAD 2654435761u
 
-/* What a gap offers: relief of the crowd for each second of cost, the more the better. */
+/* What a gap offers: relief of the crowd for each second of cost, the more the better. There are
+ * many: they are small. */
 struct offer {
   double worth;
-  double cost; /* the same until its gap is stamped anew, or its tier gets full */
   uint32_t gap;
   uint32_t stamp; /* of the gap when the offer was valued; an older one is void */
+};
+
+/* What it is made of: the same until the gap is stamped anew, or its tier is full. */
+struct terms {
+  double cost;
   uint8_t decision;
 };
 
@@ -49,6 +54,7 @@ struct chooser {
   uint32_t heap_count;
   uint32_t heap_capacity;
   uint32_t *stamps;                   /* of each gap */
+  struct terms *terms;                /* of what each gap offers, where it does */
   bool (*full)[MR_DECISION_NVME + 1]; /* of each gap: its tier had no room, and only gets fuller */
   double *relief; /* of each gap, when it was last measured: no more since; negative: never */
   double priced_load[MR_LINK_COUNT];
@@ -147,8 +153,7 @@ static struct offer price_gap(const struct chooser *chooser, uint32_t index, dou
     double worth = gain / cost;
     if (worth > offer.worth) {
       offer.worth = worth;
-      offer.cost = cost;
-      offer.decision = decision;
+      chooser->terms[index] = (struct terms){cost, decision};
     }
   }
   return offer;
@@ -266,12 +271,13 @@ static mr_status value_beside(struct chooser *chooser, uint32_t index) {
 static struct offer value_again(struct chooser *chooser, const struct offer *offer) {
   struct offer again = *offer;
   double kept_price = -1;
-  if (chooser->full[offer->gap][offer->decision]) {
+  const struct terms *terms = &chooser->terms[offer->gap];
+  if (chooser->full[offer->gap][terms->decision]) {
     return value_gap(chooser, offer->gap, &kept_price);
   }
   double gain = relief(chooser, &chooser->draft->gaps[offer->gap]);
   chooser->relief[offer->gap] = gain;
-  again.worth = gain / offer->cost;
+  again.worth = gain / terms->cost;
   return again;
 }
 
@@ -384,8 +390,9 @@ static mr_status evict_until_fits(struct chooser *chooser) {
   while (status == MR_OK && chooser->crowd.crowded_ops > 0 && best_offer(chooser, &offer)) {
     uint32_t last = draft->first_gap[draft->gaps[offer.gap].tensor + 1] - 1;
     bool kept_last = draft->gaps[last].decision == MR_DECISION_KEEP;
-    if (!mr_draft_evict(draft, offer.gap, offer.decision)) {
-      chooser->full[offer.gap][offer.decision] = true;
+    uint8_t decision = chooser->terms[offer.gap].decision;
+    if (!mr_draft_evict(draft, offer.gap, decision)) {
+      chooser->full[offer.gap][decision] = true;
       continue;
     }
     bool closed = last != offer.gap && kept_last && draft->gaps[last].decision != MR_DECISION_KEEP;
@@ -494,6 +501,7 @@ static void chooser_fini(struct chooser *chooser) {
   free(chooser->heap);
   free(chooser->stamps);
   free(chooser->full);
+  free(chooser->terms);
   free(chooser->relief);
 }
 
@@ -506,9 +514,10 @@ static mr_status chooser_init(struct chooser *chooser, struct mr_draft *draft) {
   if (status == MR_OK) {
     status = mr_crowd_init(&chooser->crowd, draft->op_count);
   }
+  chooser->terms = mr_allocate(draft->gap_count, sizeof *chooser->terms);
   chooser->relief = mr_allocate(draft->gap_count, sizeof *chooser->relief);
   if (status != MR_OK || chooser->stamps == NULL || chooser->full == NULL ||
-      chooser->relief == NULL) {
+      chooser->terms == NULL || chooser->relief == NULL) {
     chooser_fini(chooser);
     return MR_NO_MEMORY;
   }

@@ -15,20 +15,20 @@
 
 /* What coming back costs, from the last window to the first; what being made again does. */
 static void look_ahead(struct mr_dual *t, struct mr_stay *stay) {
+  const struct mr_dual_rows *rows = &t->rows;
   double *ahead = &t->ahead[stay->ahead];
   double *back = &t->back[stay->ahead];
   double *again = &t->again[stay->ahead];
   double least = INFINITY;
   stay->remade = INFINITY;
   for (uint32_t v = stay->to + 1; v-- > stay->from;) {
-    double till = mr_dual_price_till(t, stay, v);
-    double cost = t->movable ? mr_dual_toll_in(t, v)->in - till : INFINITY;
+    double till = v < stay->to ? rows->till[v] : t->before[stay->end];
+    double cost = t->movable ? rows->in[v] - till : INFINITY;
     least = mr_min_double(least, cost);
     ahead[v - stay->from] = least;
     back[v - stay->from] = cost;
     if (stay->remake >= 0) {
-      again[v - stay->from] =
-          mr_dual_toll_in(t, v)->ops * stay->remake - till + t->before[stay->begin];
+      again[v - stay->from] = rows->ops[v] * stay->remake - till + t->before[stay->begin];
       stay->remade = mr_min_double(stay->remade, again[v - stay->from]);
     }
   }
@@ -78,7 +78,7 @@ static void leave(struct mr_dual *t, const struct mr_stay *stay, const struct mr
   double again_parts[2 * MR_DUAL_WINDOWS];
   double moved = moved_cost(t, stay, start);
   double least = mr_min_double(moved, stay->remade);
-  if (least >= width) {
+  if (least >= width || !(bytes > 0)) {
     return;
   }
   least = mr_min_double(least, 0);
@@ -117,17 +117,50 @@ static void leaving_init(struct leaving *leaving, const struct mr_stay *stay) {
   memset(leaving->again, 0, bytes);
 }
 
-/* What the stays of a version cost at least when it goes out in a window. */
-static double cost_from(const struct mr_dual *t, const struct mr_version *version,
-                        uint32_t out_window) {
-  double cost = 0;
-  for (uint32_t i = version->first; i < version->end; i++) {
-    const struct mr_stay *stay = &t->stays[i];
-    const struct mr_dual_start start = mr_dual_start_of(t, stay, out_window);
-    double leaving = mr_min_double(moved_cost(t, stay, &start), stay->remade);
-    cost += mr_min_double(leaving, 0);
+static double stay_cost(double moved, const struct mr_stay *stay) {
+  return mr_min_double(mr_min_double(moved, stay->remade), 0);
+}
+
+/* Adds what a stay costs at least when its version goes out in each of the windows [from, last]. */
+static void add_stay_costs(const struct mr_dual *t, const struct mr_stay *stay, uint32_t from,
+                           uint32_t last, double *costs) {
+  const double *ahead = &t->ahead[stay->ahead];
+  const double early = stay_cost(ahead[0] + t->before[stay->begin], stay);
+  const double late = stay_cost(INFINITY, stay);
+  uint32_t u = from;
+  for (; u < stay->from; u++) {
+    costs[u] += early;
   }
-  return cost;
+  for (; u <= stay->to; u++) {
+    double gone = u == stay->from ? t->before[mr_dual_start_of(t, stay, u).op] : t->rows.gone[u];
+    costs[u] += stay_cost(ahead[u - stay->from] + gone, stay);
+  }
+  for (; u <= last; u++) {
+    costs[u] += late;
+  }
+}
+
+/* So much of a version goes out in each of the windows [from, last], and the rest in none. */
+static void settle(struct mr_dual *t, const struct mr_stay *stay, uint32_t from, uint32_t last,
+                   const double *out_bytes, double rest_bytes, double width) {
+  const struct mr_dual_start begin = {stay->begin, stay->from};
+  struct leaving leaving;
+  double early_bytes = 0;
+  leaving_init(&leaving, stay);
+  uint32_t u = from;
+  for (; u < stay->from; u++) {
+    early_bytes += out_bytes[u];
+  }
+  for (; u <= stay->to; u++) {
+    const struct mr_dual_start start = mr_dual_start_of(t, stay, u);
+    leave(t, stay, &start, out_bytes[u], width, &leaving);
+  }
+  for (; u <= last; u++) {
+    rest_bytes += out_bytes[u];
+  }
+  leave(t, stay, &begin, early_bytes, width, &leaving);
+  leave(t, stay, &never, rest_bytes, width, &leaving);
+  come_back(t, stay, &leaving);
 }
 
 /* What is not written is below already. */
@@ -137,7 +170,7 @@ static double choose_constant(struct mr_dual *t, const struct mr_version *versio
     const struct mr_stay *stay = &t->stays[i];
     const struct mr_dual_start start = {stay->begin, stay->from};
     struct leaving leaving;
-    cost += mr_min_double(mr_min_double(moved_cost(t, stay, &start), stay->remade), 0);
+    cost += stay_cost(moved_cost(t, stay, &start), stay);
     leaving_init(&leaving, stay);
     leave(t, stay, &start, version->bytes, width, &leaving);
     come_back(t, stay, &leaving);
@@ -148,40 +181,34 @@ static double choose_constant(struct mr_dual *t, const struct mr_version *versio
 static double choose_written(struct mr_dual *t, const struct mr_version *version, double width) {
   double costs[2 * MR_DUAL_WINDOWS];
   double within = 0;
+  uint32_t first = version->write_window;
   uint32_t last = 0;
   for (uint32_t i = version->first; i < version->end; i++) {
-    within += mr_min_double(t->stays[i].remade, 0);
+    within += stay_cost(INFINITY, &t->stays[i]);
     last = t->stays[i].to > last ? t->stays[i].to : last;
   }
+  for (uint32_t u = first; u <= last; u++) {
+    costs[u] = t->movable ? t->rows.out[u] : INFINITY;
+  }
+  for (uint32_t i = version->first; i < version->end; i++) {
+    add_stay_costs(t, &t->stays[i], first, last, costs);
+  }
   double least = within;
-  for (uint32_t u = version->write_window; u <= last; u++) {
-    costs[u] = t->movable ? mr_dual_toll_in(t, u)->out + cost_from(t, version, u) : INFINITY;
+  for (uint32_t u = first; u <= last; u++) {
     least = mr_min_double(least, costs[u]);
   }
-  double stay_part = mr_dual_favour(within - least, width);
-  double sum = stay_part;
-  for (uint32_t u = version->write_window; u <= last; u++) {
+  double rest_part = mr_dual_favour(within - least, width);
+  double sum = rest_part;
+  for (uint32_t u = first; u <= last; u++) {
     costs[u] = mr_dual_favour(costs[u] - least, width);
     sum += costs[u];
   }
-  for (uint32_t u = version->write_window; u <= last; u++) {
+  for (uint32_t u = first; u <= last; u++) {
     costs[u] *= version->bytes / sum;
     mr_dual_used_in(t, u)->out += costs[u];
   }
   for (uint32_t i = version->first; i < version->end; i++) {
-    const struct mr_stay *stay = &t->stays[i];
-    struct leaving leaving;
-    leaving_init(&leaving, stay);
-    for (uint32_t u = version->write_window; u <= last; u++) {
-      const struct mr_dual_start start = mr_dual_start_of(t, stay, u);
-      if (costs[u] > 0) {
-        leave(t, stay, &start, costs[u], width, &leaving);
-      }
-    }
-    if (stay_part > 0) {
-      leave(t, stay, &never, version->bytes * stay_part / sum, width, &leaving);
-    }
-    come_back(t, stay, &leaving);
+    settle(t, &t->stays[i], first, last, costs, version->bytes * rest_part / sum, width);
   }
   return version->bytes * least;
 }
@@ -192,6 +219,14 @@ static void begin(struct mr_dual *t) {
   }
   for (uint32_t w = 0; w < t->window_count; w++) {
     t->used[w] = (struct mr_toll){.ops = t->ops_seconds[w]};
+  }
+  for (uint32_t v = 0; v < 2 * t->window_count; v++) {
+    const struct mr_toll *toll = mr_dual_toll_in(t, v);
+    t->rows.in[v] = toll->in;
+    t->rows.out[v] = toll->out;
+    t->rows.ops[v] = toll->ops;
+    t->rows.gone[v] = t->before[t->window_start[v] + 1];
+    t->rows.till[v] = t->before[t->window_start[v + 1]];
   }
   memset(t->freed, 0, (2ull * t->op_count + 1) * sizeof *t->freed);
 }

@@ -49,6 +49,13 @@ struct mr_site {
   double device, host, bytes, part;
 };
 
+/* For each window of two steps: its tolls, and the prices of room before the op at which what goes
+ * out in it may be gone, and before its end. */
+struct mr_dual_rows {
+  double in[2 * MR_DUAL_WINDOWS], out[2 * MR_DUAL_WINDOWS], ops[2 * MR_DUAL_WINDOWS];
+  double gone[2 * MR_DUAL_WINDOWS], till[2 * MR_DUAL_WINDOWS];
+};
+
 struct mr_dual {
   uint32_t op_count;
   uint32_t window_count;
@@ -74,6 +81,7 @@ struct mr_dual {
   struct mr_toll toll[MR_DUAL_WINDOWS]; /* what the weighted resources take */
 
   double *before; /* sums of prices over two steps, before each op */
+  struct mr_dual_rows rows;
   double *back;   /* for each window of each stay: what coming back in it costs, less the prices up
                      to there */
   double *ahead;  /* the least of that window and later ones */
