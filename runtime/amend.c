@@ -25,6 +25,7 @@
 
 #define MOST_DECISIONS 10u
 #define AT_ONCE        2u
+#define IDLE_PART      2u /* of the plans: without a gain others have the rest */
 
 enum change_kind {
   CHANGE_CLONES, /* ops that ran again do not */
@@ -301,10 +302,13 @@ mr_status mr_amend(const struct mr_finalists *finalists, struct mr_candidate *ca
   struct amender amender = {0};
   bool gained = false; /* since what was tried was forgotten */
   mr_status status = MR_OK;
+  const uint32_t idle = *plans_left / IDLE_PART;
+  uint32_t left_at_gain = *plans_left;
   mr_variants_init(&amender.variants, finalists, candidate);
-  while (*plans_left > 0 && status == MR_OK) {
+  while (*plans_left > 0 && left_at_gain - *plans_left <= idle && status == MR_OK) {
     uint32_t made = 0;
     bool taken = false;
+    double before = candidate->layout->step_seconds;
     status = collect(&amender);
     uint32_t count = amender.variants.count;
     *plans_left -= count < *plans_left ? count : *plans_left;
@@ -316,6 +320,9 @@ mr_status mr_amend(const struct mr_finalists *finalists, struct mr_candidate *ca
     }
     status = status == MR_OK ? mr_variants_try(&amender.variants, &made, &taken) : status;
     gained = gained || taken;
+    if (candidate->layout->step_seconds < before * (1 - MR_VARIANTS_GAIN)) {
+      left_at_gain = *plans_left;
+    }
   }
   mr_variants_fini(&amender.variants);
   free(amender.used_there);

@@ -13,7 +13,9 @@
 #include "runtime/vary.h"
 
 /* Of the time of ops: moves of pages that take no more are not worth another search. */
-#define FEW_MOVES   5e-4
+#define FEW_MOVES 5e-4
+/* Of the time that no plan can beat: one that takes no longer is not worth looking beyond. */
+#define GOOD_ENOUGH 2e-4
 #define MAX_BUDGETS 1000u /* of the ladder: all there are */
 _Static_assert(MAX_BUDGETS >= MR_MACHINE_ROUNDS, "small programs go down all of it");
 
@@ -316,8 +318,9 @@ static bool is_unbeatable(const struct mr_finalists *finalists, const struct mr_
 bool mr_finalists_settled(const struct mr_finalists *finalists) {
   const struct mr_candidate *best = &finalists->best[0];
   bool any_will_do = finalists->plan->problem.policy == MR_POLICY_FIRST;
-  return best->layout->fits &&
-         (any_will_do || is_unbeatable(finalists, best->program, best->layout));
+  double good_seconds = finalists->least_seconds * (1 + GOOD_ENOUGH);
+  return best->layout->fits && (any_will_do || best->layout->step_seconds <= good_seconds ||
+                                is_unbeatable(finalists, best->program, best->layout));
 }
 
 /* A turn of the finalists. */

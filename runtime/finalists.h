@@ -25,14 +25,15 @@ struct mr_finalists {
   uint64_t page_bytes;                    /* that the device asks for; 0: any */
   struct mr_candidate best[MR_FINALISTS]; /* the best first */
   uint32_t count;
-  uint32_t most; /* that there may be */
-  bool turned;   /* the first of them were planned with search */
-  bool placing;  /* search chooses which ops run on the host */
-  bool whole;    /* plans are for the whole budget: see mr_plan_problem */
-  bool amended;  /* the best were changed in single decisions, and varied */
-  bool halved;   /* by half as many as else: the job is planned without NVMe too */
-  bool telling;  /* refusals always say what would do: else they are terse (plan/plan.h) */
-  bool torn;     /* what the device has no room for takes both the host and NVMe */
+  uint32_t most;        /* that there may be */
+  bool turned;          /* the first of them were planned with search */
+  bool placing;         /* search chooses which ops run on the host */
+  bool whole;           /* plans are for the whole budget: see mr_plan_problem */
+  bool amended;         /* the best were changed in single decisions, and varied */
+  bool halved;          /* by half as many as else: the job is planned without NVMe too */
+  bool telling;         /* refusals always say what would do: else they are terse (plan/plan.h) */
+  bool torn;            /* what the device has no room for takes both the host and NVMe */
+  double least_seconds; /* no plan of the job is faster; 0: not known */
 };
 
 /* No finalists of a plan whose problem is known but for its program. */
@@ -69,7 +70,7 @@ struct mr_candidate mr_finalists_take_best(struct mr_finalists *finalists);
 void mr_finalists_exchange_best(struct mr_finalists *finalists, struct mr_candidate *other);
 
 /* True where no other plan is wanted: the best one runs nothing again, and moves nothing or never
- * has the device wait; or any that fits will do. */
+ * has the device wait; or next to nothing could be gained; or any that fits will do. */
 bool mr_finalists_settled(const struct mr_finalists *finalists);
 
 /* How many plans of the graph are as many as so many ops: half as many where a plan takes twice as

@@ -326,10 +326,14 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   mr_finalists_init(&search.finalists, plan);
   take_pages(&search.finalists);
   double start = mr_clock_seconds();
+  double *least_seconds = &search.finalists.least_seconds;
+  mr_status status = mr_planning_find_bound(plan, &plan->problem, true, least_seconds);
   struct both both = {
       .search = &search, .problem = plan->problem, .bound_seconds = plan->bound_seconds};
   bool bounds = !(plan->bound_seconds > 0);
-  mr_status status = mr_crew_run(plan->problem.crew, bounds ? 2 : 1, do_either, &both);
+  if (status == MR_OK) {
+    status = mr_crew_run(plan->problem.crew, bounds ? 2 : 1, do_either, &both);
+  }
   if (status == MR_OK) {
     plan->bound_seconds = both.bound_seconds;
     keep_best(&search);

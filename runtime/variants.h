@@ -13,6 +13,9 @@
 /* At most, however many threads there are: what is compared does not depend on them. */
 #define MR_VARIANTS 4u
 
+/* Of a step: where less is gained it is as if nothing were, and others are sought no longer. */
+#define MR_VARIANTS_GAIN 2e-4
+
 /* The program, what of it is on the host, and what may not move where. */
 struct mr_variant {
   struct mr_candidate candidate; /* its program and seconds are the best plan's, but of clones */

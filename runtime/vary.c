@@ -184,10 +184,13 @@ mr_status mr_vary(const struct mr_finalists *finalists, struct mr_candidate *can
     status = draw_all(&v);
     uint32_t count = v.variants.count;
     if (status != MR_OK || count == 0) break;
+    double before = candidate->layout->step_seconds;
     status = mr_variants_try(&v.variants, &made, &taken);
     done += count + PLAN_WORK * made;
-    if (status == MR_OK && taken) {
+    if (candidate->layout->step_seconds < before * (1 - MR_VARIANTS_GAIN)) {
       gained_at = done;
+    }
+    if (status == MR_OK && taken) {
       status = read_best(&v);
     }
   }
