@@ -80,6 +80,7 @@ struct trainer *bench_prepare_job(const struct bench_job *job) {
   options.clip = job->clip;
   options.dtype = job->dtype;
   options.vocab = job->vocab;
+  options.elsewhere = true;
   options.run.threads = BENCH_PLAN_THREADS;
   struct trainer *trainer = NULL;
   MR_ASSERT(trainer_prepare(&options, &trainer) == MR_OK);

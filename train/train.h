@@ -62,7 +62,8 @@ struct trainer_options {
                        statistics and all sums stay fp32 */
   const char *gemm; /* "auto", "dnnl", "openblas" */
   bool reference;   /* the readable kernels instead of the fast ones */
-  bool elsewhere;   /* plans are made for a machine that is not here: nothing is run on this one */
+  bool elsewhere;   /* plans are made for a machine that is not here: nothing is run on this one,
+                       and no Markov source is drawn, which takes longer than a quick plan */
   struct mr_options run;
 };
 

@@ -94,6 +94,10 @@ static mr_status build_step(struct trainer *trainer) {
 
 static mr_status open_data(struct trainer *trainer) {
   const struct trainer_options *options = &trainer->options;
+  trainer->info.loss_floor = -1;
+  if (options->elsewhere && options->data_path == NULL && options->eval_data_path == NULL) {
+    return MR_OK;
+  }
   struct data_options data = {.path = options->data_path,
                               .vocab = trainer->info.vocab,
                               .batch = trainer->info.batch,
