@@ -55,7 +55,20 @@ void job_prepare_nvme(struct cli *cli) {
   }
 }
 
+/* A line for each tier that was given and that --offload leaves out. */
+static void tell_left_out(const struct cli *cli) {
+  const struct mr_options *run = &cli->train.run;
+  if (run->offload == MR_OFFLOAD_NONE && run->host_bytes != MR_BUDGET_AUTO) {
+    mr_log(MR_LOG_WARN, "--host-mem is not used: --offload none keeps everything on the device");
+  }
+  if ((run->offload == MR_OFFLOAD_NONE || run->offload == MR_OFFLOAD_HOST) && cli->nvme_count > 0) {
+    mr_log(MR_LOG_WARN, "--nvme is not used: --offload %s moves nothing there",
+           run->offload == MR_OFFLOAD_NONE ? "none" : "host");
+  }
+}
+
 void job_prepare(struct cli *cli) {
+  tell_left_out(cli);
   job_prepare_nvme(cli);
   cli->train.elsewhere = is_elsewhere(cli);
   /* A described machine has memory of its own, and a kept plan has its budgets. */

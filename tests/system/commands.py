@@ -366,6 +366,16 @@ host_to_device = 1 GB/s
                             "--offload", "none").events("plan")[0]
         self.assertEqual(event["budget_bytes"], {"device": 4 << 20, "host": 0, "nvme": 0})
 
+    def test_budgets_of_tiers_left_out_are_told(self):
+        path = self.write(self.MACHINE)
+        for offload, told in (("none", ["--host-mem", "--nvme"]), ("host", ["--nvme"]),
+                              ("auto", [])):
+            outcome = harness.run("plan", *TINY, "--profile", path, "--offload", offload,
+                                  "--host-mem", "1MiB", "--nvme", "/tmp:1MiB")
+            for option in ("--host-mem", "--nvme"):
+                self.assertEqual(f"{option} is not used" in outcome.err, option in told,
+                                 outcome.err)
+
     def test_budgets_beyond_it_are_cut_to_its_tiers(self):
         path = self.write(self.MACHINE)
         outcome = harness.run("plan", "--json", *TINY, "--profile", path, "--device-mem", "5MiB",
