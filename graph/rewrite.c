@@ -63,11 +63,12 @@ mr_status mr_graph_append_op(struct mr_graph *graph, const struct mr_op *op,
     outputs[i] = map[op->outputs[i]];
   }
   size_t name_bytes = strlen(op->name) + strlen(suffix) + 1;
-  char *longer = suffix[0] == '\0' ? NULL : mr_allocate(1, name_bytes);
-  if (suffix[0] != '\0' && longer == NULL) {
-    return MR_NO_MEMORY;
-  }
-  if (longer != NULL) {
+  char *longer = NULL;
+  if (suffix[0] != '\0') {
+    longer = mr_allocate(1, name_bytes);
+    if (longer == NULL) {
+      return MR_NO_MEMORY;
+    }
     snprintf(longer, name_bytes, "%s%s", op->name, suffix);
   }
   struct mr_op_desc desc = {

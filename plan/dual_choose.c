@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What spans and ops choose under prices of room and tolls of windows.
+ * What spans choose under prices of room and tolls of windows; plan/dual_hosted.c: what ops do.
  *
  * A byte of a written version goes out in some window, once, and may leave from then on; in each of
  * its spans it comes back in some window, and room is free for it from the one to the other. The
