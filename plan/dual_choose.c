@@ -13,25 +13,34 @@
 #include "base/base.h"
 #include "plan/dual_choice.h"
 
+/* What being made again costs. */
+static void look_for_again(struct mr_dual *t, struct mr_stay *stay) {
+  const struct mr_dual_rows *rows = &t->rows;
+  double *again = &t->again[stay->ahead];
+  double room = t->before[stay->begin];
+  stay->remade = INFINITY;
+  for (uint32_t v = stay->from; v <= stay->to && stay->remake >= 0; v++) {
+    double till = v < stay->to ? rows->till[v] : t->before[stay->end];
+    double cost = rows->ops[v] * stay->remake - till + room;
+    again[v - stay->from] = cost;
+    stay->remade = mr_min_double(stay->remade, cost);
+  }
+}
+
 /* What coming back costs, from the last window to the first; what being made again does. */
 static void look_ahead(struct mr_dual *t, struct mr_stay *stay) {
-  const struct mr_dual_rows *rows = &t->rows;
   double *ahead = &t->ahead[stay->ahead];
   double *back = &t->back[stay->ahead];
-  double *again = &t->again[stay->ahead];
-  double least = INFINITY;
-  stay->remade = INFINITY;
-  for (uint32_t v = stay->to + 1; v-- > stay->from;) {
-    double till = v < stay->to ? rows->till[v] : t->before[stay->end];
-    double cost = t->movable ? rows->in[v] - till : INFINITY;
+  double least = t->rows.in[stay->to] - t->before[stay->end];
+  back[stay->to - stay->from] = least;
+  ahead[stay->to - stay->from] = least;
+  for (uint32_t v = stay->to; v-- > stay->from;) {
+    double cost = t->rows.back[v];
     least = mr_min_double(least, cost);
     ahead[v - stay->from] = least;
     back[v - stay->from] = cost;
-    if (stay->remake >= 0) {
-      again[v - stay->from] = rows->ops[v] * stay->remake - till + t->before[stay->begin];
-      stay->remade = mr_min_double(stay->remade, again[v - stay->from]);
-    }
   }
+  look_for_again(t, stay);
 }
 
 /* What leaving for a tier below costs at least; INFINITY: it is over before. */
@@ -51,24 +60,34 @@ struct leaving {
   double in[2 * MR_DUAL_WINDOWS], again[2 * MR_DUAL_WINDOWS];
 };
 
-/* The parts of windows [from, count) that cost so much more than `costs`, and their sum. */
-static double favour_all(const double *costs, uint32_t from, uint32_t count, double more,
-                         double width, double *parts) {
+/* The parts of windows [from, to) that cost so much more than `costs`, and their sum. */
+static double favour_all(const double *costs, uint32_t from, uint32_t to, double more, double width,
+                         double *parts) {
   double each = 1 / width;
   double sum = 0;
-  for (uint32_t v = from; v < count; v++) {
-    double nearness = mr_max_double(1 - (costs[v] + more) * each, 0);
-    parts[v] = nearness * nearness;
+  for (uint32_t v = from; v < to; v++) {
+    parts[v] = mr_max_double(1 - (costs[v] + more) * each, 0);
+  }
+  for (uint32_t v = from; v < to; v++) {
+    parts[v] *= parts[v];
     sum += parts[v];
   }
   return sum;
 }
 
-static void add_parts(double *sums, double times, const double *parts, uint32_t from,
-                      uint32_t count) {
-  for (uint32_t v = from; v < count; v++) {
+static void add_parts(double *sums, double times, const double *parts, uint32_t from, uint32_t to) {
+  for (uint32_t v = from; v < to; v++) {
     sums[v] += times * parts[v];
   }
+}
+
+/* From which window on none costs less than so much; `ahead`: the least of it and later ones. */
+static uint32_t end_below(const double *ahead, uint32_t from, uint32_t count, double cost) {
+  uint32_t end = from;
+  while (end < count && ahead[end] < cost) {
+    end++;
+  }
+  return end;
 }
 
 /* Lets so many bytes leave a stay as far as it pays. */
@@ -76,22 +95,32 @@ static void leave(struct mr_dual *t, const struct mr_stay *stay, const struct mr
                   double bytes, double width, struct leaving *leaving) {
   double back_parts[2 * MR_DUAL_WINDOWS];
   double again_parts[2 * MR_DUAL_WINDOWS];
+  if (!(bytes > 0)) {
+    return;
+  }
   double moved = moved_cost(t, stay, start);
   double least = mr_min_double(moved, stay->remade);
-  if (least >= width || !(bytes > 0)) {
+  if (least >= width) {
     return;
   }
   least = mr_min_double(least, 0);
-  uint32_t count = stay->to - stay->from + 1;
-  uint32_t first = moved < width ? start->window - stay->from : count;
-  uint32_t first_again = stay->remade < width ? 0 : count;
-  double more = moved < width ? t->before[start->op] - least : 0;
-  double back = favour_all(&t->back[stay->ahead], first, count, more, width, back_parts);
-  double again = favour_all(&t->again[stay->ahead], first_again, count, -least, width, again_parts);
+  uint32_t from = 0;
+  uint32_t to = 0;
+  double back = 0;
+  if (moved - least < width) {
+    const double *costs = &t->back[stay->ahead];
+    uint32_t count = stay->to - stay->from + 1;
+    double more = t->before[start->op] - least;
+    from = start->window - stay->from;
+    to = end_below(&t->ahead[stay->ahead], from, count, width - more);
+    back = favour_all(costs, from, to, more, width, back_parts);
+  }
+  uint32_t to_again = stay->remade - least < width ? stay->to - stay->from + 1 : 0;
+  double again = favour_all(&t->again[stay->ahead], 0, to_again, -least, width, again_parts);
   double each = bytes / (mr_dual_favour(-least, width) + back + again);
-  add_parts(leaving->in, each, back_parts, first, count);
-  add_parts(leaving->again, each, again_parts, first_again, count);
-  if (first < count) {
+  add_parts(leaving->in, each, back_parts, from, to);
+  add_parts(leaving->again, each, again_parts, 0, to_again);
+  if (from < to) {
     t->freed[start->op] += each * back;
   }
   t->freed[stay->begin] += each * again;
@@ -180,6 +209,7 @@ static double choose_constant(struct mr_dual *t, const struct mr_version *versio
 
 static double choose_written(struct mr_dual *t, const struct mr_version *version, double width) {
   double costs[2 * MR_DUAL_WINDOWS];
+  double out_bytes[2 * MR_DUAL_WINDOWS];
   double within = 0;
   uint32_t first = version->write_window;
   uint32_t last = 0;
@@ -187,8 +217,9 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
     within += stay_cost(INFINITY, &t->stays[i]);
     last = t->stays[i].to > last ? t->stays[i].to : last;
   }
+  MR_ASSERT(first <= last); /* every stay is behind the write */
   for (uint32_t u = first; u <= last; u++) {
-    costs[u] = t->movable ? t->rows.out[u] : INFINITY;
+    costs[u] = t->rows.out[u];
   }
   for (uint32_t i = version->first; i < version->end; i++) {
     add_stay_costs(t, &t->stays[i], first, last, costs);
@@ -198,17 +229,14 @@ static double choose_written(struct mr_dual *t, const struct mr_version *version
     least = mr_min_double(least, costs[u]);
   }
   double rest_part = mr_dual_favour(within - least, width);
-  double sum = rest_part;
+  double each =
+      version->bytes / (rest_part + favour_all(costs, first, last + 1, -least, width, out_bytes));
   for (uint32_t u = first; u <= last; u++) {
-    costs[u] = mr_dual_favour(costs[u] - least, width);
-    sum += costs[u];
-  }
-  for (uint32_t u = first; u <= last; u++) {
-    costs[u] *= version->bytes / sum;
-    mr_dual_used_in(t, u)->out += costs[u];
+    out_bytes[u] *= each;
+    mr_dual_used_in(t, u)->out += out_bytes[u];
   }
   for (uint32_t i = version->first; i < version->end; i++) {
-    settle(t, &t->stays[i], first, last, costs, version->bytes * rest_part / sum, width);
+    settle(t, &t->stays[i], first, last, out_bytes, each * rest_part, width);
   }
   return version->bytes * least;
 }
@@ -222,11 +250,12 @@ static void begin(struct mr_dual *t) {
   }
   for (uint32_t v = 0; v < 2 * t->window_count; v++) {
     const struct mr_toll *toll = mr_dual_toll_in(t, v);
-    t->rows.in[v] = toll->in;
-    t->rows.out[v] = toll->out;
+    t->rows.in[v] = t->movable ? toll->in : INFINITY;
+    t->rows.out[v] = t->movable ? toll->out : INFINITY;
     t->rows.ops[v] = toll->ops;
     t->rows.gone[v] = t->before[t->window_start[v] + 1];
     t->rows.till[v] = t->before[t->window_start[v + 1]];
+    t->rows.back[v] = t->rows.in[v] - t->rows.till[v];
   }
   memset(t->freed, 0, (2ull * t->op_count + 1) * sizeof *t->freed);
 }

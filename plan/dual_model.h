@@ -49,11 +49,12 @@ struct mr_site {
   double device, host, bytes, part;
 };
 
-/* For each window of two steps: its tolls, and the prices of room before the op at which what goes
- * out in it may be gone, and before its end. */
+/* For each window of two steps: its tolls, those of bytes INFINITY where there is no tier below;
+ * the prices of room before the op at which what goes out in it may be gone, and before its end;
+ * and what coming back costs less the latter. */
 struct mr_dual_rows {
   double in[2 * MR_DUAL_WINDOWS], out[2 * MR_DUAL_WINDOWS], ops[2 * MR_DUAL_WINDOWS];
-  double gone[2 * MR_DUAL_WINDOWS], till[2 * MR_DUAL_WINDOWS];
+  double gone[2 * MR_DUAL_WINDOWS], till[2 * MR_DUAL_WINDOWS], back[2 * MR_DUAL_WINDOWS];
 };
 
 struct mr_dual {
