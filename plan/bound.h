@@ -53,6 +53,11 @@ static inline double mr_bound_enough(const struct mr_plan_problem *problem) {
   return problem->useful_seconds > 0 ? problem->useful_seconds : INFINITY;
 }
 
+/* Whether somebody still asks for the bound. */
+static inline bool mr_bound_is_wanted(const struct mr_plan_problem *problem) {
+  return problem->unwanted == NULL || !atomic_load(problem->unwanted);
+}
+
 /* Whether a plan that takes as long as the problem says is of no use, not just any that fits. */
 static inline bool mr_plan_must_be_useful(const struct mr_plan_problem *problem) {
   return problem->useful_seconds > 0 && !isinf(problem->useful_seconds);

@@ -299,7 +299,8 @@ static mr_status climb_up(struct ascent *a, const struct mr_plan_problem *proble
     double width = usual * FIRST_WIDTH * pow(LAST_WIDTH / FIRST_WIDTH, done);
     climb->reached = mr_max_double(climb->reached, mr_dual_choose(t, width));
     climb->seconds = mr_max_double(climb->seconds, climb->reached);
-    if (climb->seconds >= climb->enough || is_vain(climb, round)) break;
+    bool enough = climb->seconds >= climb->enough || !mr_bound_is_wanted(problem);
+    if (enough || is_vain(climb, round)) break;
     raise_prices(a, &begun, usual * first_step * pow(LAST_STEP / FIRST_STEP, done));
     for (uint32_t w = 0; w < t->window_count; w++) {
       shift_weights_of(a, w, &begun, FIRST_SHIFT * pow(LAST_SHIFT / FIRST_SHIFT, done));

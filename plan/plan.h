@@ -113,6 +113,7 @@
 #ifndef MEMRUN_PLAN_PLAN_H
 #define MEMRUN_PLAN_PLAN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -256,6 +257,8 @@ struct mr_plan_problem {
   const struct mr_plan_ban *bans;      /* borrowed during the call */
   uint32_t ban_count;
   struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
+  const atomic_bool *unwanted; /* true from when on nobody asks for the bound: it ends where it is;
+                                  borrowed during the call; NULL: it is wanted */
 };
 
 #define MR_LEAST_PAGE_BYTES (4 * MR_KIB)

@@ -311,6 +311,7 @@ static mr_status bound_by_views(const struct mr_plan_problem *problem, const str
   *seconds_out = 0;
   for (uint32_t i = 0; i < views->count && status == MR_OK && *seconds_out < enough; i++) {
     double seconds = 0;
+    if (!mr_bound_is_wanted(problem)) break;
     status = bound_by_windows(problem, &views->of[i], &seconds);
     *seconds_out = mr_max_double(*seconds_out, seconds);
   }
@@ -326,6 +327,7 @@ static mr_status price_views(const struct mr_plan_problem *problem, const struct
   for (uint32_t i = views->count; i-- > 0 && status == MR_OK && *seconds < enough;) {
     const struct view *view = &views->of[i];
     double priced = 0;
+    if (!mr_bound_is_wanted(problem)) break;
     status = mr_dual_seconds(problem, &view->liveness, view->budget_bytes, *seconds, &priced);
     *seconds = mr_max_double(*seconds, priced);
   }

@@ -302,18 +302,23 @@ static mr_status search_and_tell(struct mr_search *search) {
 }
 
 /* The search and the bound, unless it is known or not wanted, side by side where a thread is to
- * spare. */
+ * spare. A refusal does not tell the bound. */
 struct both {
   struct mr_search *search;
   struct mr_plan_problem problem; /* the bound's: the search changes the plan's */
   double bound_seconds;
+  atomic_bool refused;
 };
 
 static mr_status do_either(void *context, uint32_t index) {
   struct both *both = context;
-  return index == 0 ? search_and_tell(both->search)
-                    : mr_planning_find_bound(both->search->plan, &both->problem, false,
-                                             &both->bound_seconds);
+  if (index == 1) {
+    return mr_planning_find_bound(both->search->plan, &both->problem, false, &both->bound_seconds);
+  }
+  mr_status status = search_and_tell(both->search);
+  bool fits = status == MR_OK && both->search->finalists.best[0].layout->fits;
+  atomic_store(&both->refused, !fits);
+  return status;
 }
 
 mr_status mr_planning_search(struct mr_plan *plan) {
@@ -330,6 +335,7 @@ mr_status mr_planning_search(struct mr_plan *plan) {
   mr_status status = mr_planning_find_bound(plan, &plan->problem, true, least_seconds);
   struct both both = {
       .search = &search, .problem = plan->problem, .bound_seconds = plan->bound_seconds};
+  both.problem.unwanted = &both.refused;
   bool bounds = !(plan->bound_seconds > 0);
   if (status == MR_OK) {
     status = mr_crew_run(plan->problem.crew, bounds ? 2 : 1, do_either, &both);

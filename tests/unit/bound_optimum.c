@@ -310,6 +310,15 @@ static void check_enough(struct mr_plan_problem problem, double quick, double bo
   }
 }
 
+/* A bound that nobody asks for any more is not looked for. */
+static void check_unwanted(struct mr_plan_problem problem) {
+  const atomic_bool unwanted = true;
+  double told = -1;
+  problem.unwanted = &unwanted;
+  assert_int_equal(mr_program_plan_bound(&problem, &told), MR_OK);
+  assert_true(told == 0);
+}
+
 /* What each op of a program takes, which is kept in its work. */
 static double *op_seconds_of(const struct mr_graph *program) {
   double *op_seconds = mr_allocate(program->op_count, sizeof *op_seconds);
@@ -358,6 +367,7 @@ static double check_program(struct mr_plan_problem problem, const struct mr_grap
   assert_int_equal(mr_program_plan_bound(&problem, &bound), MR_OK);
   assert_int_equal(mr_program_plan_quick_bound(&problem, &quick), MR_OK);
   check_enough(problem, quick, bound);
+  check_unwanted(problem);
   double best = best_of(&problem, tally);
   assert_true(bound <= best * (1 + 1e-9));
   assert_true(quick > 0 && quick <= bound);
