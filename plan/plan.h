@@ -257,7 +257,7 @@ struct mr_plan_problem {
   const struct mr_plan_ban *bans;      /* borrowed during the call */
   uint32_t ban_count;
   struct mr_crew *crew; /* makes plans side by side; borrowed during the call; NULL: the caller */
-  const atomic_bool *unwanted; /* true from when on nobody asks for the bound: it ends where it is;
+  const atomic_bool *unwanted; /* true once nobody asks for the bound any more: it ends where it is;
                                   borrowed during the call; NULL: it is wanted */
 };
 
