@@ -9,7 +9,6 @@
  * all holes start as wide as they can be and are only narrowed where the books have room, every
  * state of the sweep is a valid plan.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,15 +35,6 @@ struct fetch_lane {
   bool busy;
 };
 
-/* How far a gap is. */
-struct progress {
-  uint64_t opened_at;                            /* the unrolled op that opened it last */
-  uint64_t added_at;                             /* and that behind which it went to its lane */
-  uint32_t last_release, last_fetch, last_evict; /* its ops on the lap before */
-  bool tailed; /* its pages are among the tail_pages of its lane */
-  bool open;   /* opened, and its fetch has not started */
-};
-
 struct sweep {
   struct mr_draft *draft;
   uint32_t n;
@@ -55,9 +45,15 @@ struct sweep {
   uint32_t made_fetches;       /* begun, of what the host makes */
   struct mr_gap_index opens;   /* by the op that opens them */
   struct mr_gap_index changes; /* those that leave early, by the op that changes them last */
-  struct progress *of;         /* each gap */
+  uint64_t *opened_at;         /* for each gap: the unrolled op that opened it last */
+  uint64_t *added_at;          /* and that behind which its move out was added to its lane */
   bool *leaving;               /* for each gap: its move out is not over */
-  uint32_t *due;               /* for each op: moves out that must be over before it runs */
+  bool *tailed;                /* for each gap: its pages are among the tail_pages of its lane */
+  bool *open;                  /* for each gap: opened, and its fetch has not started */
+  uint32_t *last_release;      /* for each gap: the ends of its hole on the lap before */
+  uint32_t *last_fetch;
+  uint32_t *last_evict;
+  uint32_t *due;     /* for each op: moves out that must be over before it runs */
   uint32_t *reborn;  /* for each op: those of tensors whose life begins there in the next step */
   uint32_t *needed;  /* for each op: fetches it waits for */
   uint32_t *arrived; /* for each op: fetches of this lap that are over */
@@ -111,8 +107,14 @@ static void sweep_fini(struct sweep *sweep) {
   }
   mr_gap_index_fini(&sweep->opens);
   mr_gap_index_fini(&sweep->changes);
-  free(sweep->of);
+  free(sweep->opened_at);
+  free(sweep->added_at);
   free(sweep->leaving);
+  free(sweep->tailed);
+  free(sweep->open);
+  free(sweep->last_release);
+  free(sweep->last_fetch);
+  free(sweep->last_evict);
   free(sweep->due);
   free(sweep->reborn);
   free(sweep->needed);
@@ -135,14 +137,23 @@ static mr_status sweep_init(struct sweep *sweep, struct mr_draft *draft) {
     sweep->fetch[lane].started_laps = mr_allocate(gaps, sizeof(uint32_t));
     failed = failed || sweep->fetch[lane].started_laps == NULL;
   }
-  sweep->of = mr_allocate(gaps, sizeof *sweep->of);
+  sweep->opened_at = mr_allocate(gaps, sizeof *sweep->opened_at);
+  sweep->added_at = mr_allocate(gaps, sizeof *sweep->added_at);
   sweep->leaving = mr_allocate(gaps, sizeof *sweep->leaving);
+  sweep->tailed = mr_allocate(gaps, sizeof *sweep->tailed);
+  sweep->open = mr_allocate(gaps, sizeof *sweep->open);
+  sweep->last_release = mr_allocate(gaps, sizeof *sweep->last_release);
+  sweep->last_fetch = mr_allocate(gaps, sizeof *sweep->last_fetch);
+  sweep->last_evict = mr_allocate(gaps, sizeof *sweep->last_evict);
+  failed = failed || sweep->open == NULL || sweep->last_release == NULL ||
+           sweep->last_fetch == NULL || sweep->last_evict == NULL;
   sweep->due = mr_allocate(sweep->n, sizeof *sweep->due);
   sweep->reborn = mr_allocate(sweep->n, sizeof *sweep->reborn);
   sweep->needed = mr_allocate(sweep->n, sizeof *sweep->needed);
   sweep->arrived = mr_allocate(sweep->n, sizeof *sweep->arrived);
-  if (failed || sweep->of == NULL || sweep->leaving == NULL || sweep->due == NULL ||
-      sweep->reborn == NULL || sweep->needed == NULL || sweep->arrived == NULL) {
+  if (failed || sweep->opened_at == NULL || sweep->added_at == NULL || sweep->due == NULL ||
+      sweep->reborn == NULL || sweep->leaving == NULL || sweep->tailed == NULL ||
+      sweep->needed == NULL || sweep->arrived == NULL) {
     sweep_fini(sweep);
     return MR_NO_MEMORY;
   }
@@ -165,13 +176,13 @@ static uint64_t tail_pages(const struct sweep *sweep) {
  * on may have them. The books have counted them up to here. */
 static void end_tail(struct sweep *sweep, struct mr_evict_lane *lane, uint32_t index) {
   struct mr_draft_gap *gap = &sweep->draft->gaps[index];
-  if (!sweep->of[index].tailed) {
+  if (!sweep->tailed[index]) {
     return;
   }
   uint64_t end = sweep->op + (sweep->running ? 1 : 0);
-  sweep->of[index].tailed = false;
+  sweep->tailed[index] = false;
   lane->tail_pages -= sweep->draft->pages[gap->tensor];
-  gap->release_op = gap->after_op + (uint32_t)(end - sweep->of[index].opened_at);
+  gap->release_op = gap->after_op + (uint32_t)(end - sweep->opened_at[index]);
 }
 
 /* On a line alone no stay goes round the end of the step: the hazards of its pages hold back
@@ -225,7 +236,7 @@ static void add_evict(struct sweep *sweep, uint32_t gap, uint64_t due_at) {
   const struct mr_draft_gap *g = &sweep->draft->gaps[gap];
   mr_evict_lane_add(&sweep->evict[g->decision == MR_DECISION_NVME], gap, due_at);
   sweep->leaving[gap] = true;
-  sweep->of[gap].added_at = sweep->op;
+  sweep->added_at[gap] = sweep->op;
 }
 
 /* Opens the gaps behind the op that has just run. */
@@ -235,14 +246,13 @@ static void finish_op(struct sweep *sweep) {
   for (uint32_t i = sweep->opens.first[k]; i < sweep->opens.first[k + 1]; i++) {
     uint32_t gap = sweep->opens.gaps[i];
     struct mr_draft_gap *g = &draft->gaps[gap];
-    struct progress *of = &sweep->of[gap];
-    of->opened_at = sweep->op;
-    of->last_release = g->release_op;
-    of->last_fetch = g->fetch_op;
-    of->last_evict = g->evict_op;
-    of->open = true;
+    sweep->last_release[gap] = g->release_op;
+    sweep->last_fetch[gap] = g->fetch_op;
+    sweep->last_evict[gap] = g->evict_op;
+    sweep->open[gap] = true;
     mr_draft_set_release(draft, gap, g->after_op + 1);
     mr_draft_set_fetch(draft, gap, g->before_op);
+    sweep->opened_at[gap] = sweep->op;
     if (g->written && !mr_draft_leaves_early(draft, gap)) {
       bool due = g->fixed && sweep->host.count > 0;
       g->evict_op = g->after_op;
@@ -252,7 +262,7 @@ static void finish_op(struct sweep *sweep) {
     }
     if (sweep->leaving[gap]) {
       sweep->evict[g->decision == MR_DECISION_NVME].tail_pages += draft->pages[g->tensor];
-      of->tailed = true;
+      sweep->tailed[gap] = true;
     }
   }
   for (uint32_t i = sweep->changes.first[k]; i < sweep->changes.first[k + 1]; i++) {
@@ -382,7 +392,7 @@ static void try_fetch(struct sweep *sweep, struct fetch_lane *lane) {
   g->fetch_seconds = seconds_in_lap_of(sweep, needed_at - (g->before_op - grant.fetch_op));
   sweep->made_fetches += maker_of(sweep, g, needed_at) != MR_NO_OP;
   mr_draft_set_fetch(sweep->draft, gap, grant.fetch_op);
-  sweep->of[gap].open = false;
+  sweep->open[gap] = false;
   lane->started_laps[grant.item] = grant.lap + 1;
   lane->active = grant.item;
   lane->busy = true;
@@ -417,7 +427,7 @@ static void try_evict(struct sweep *sweep, struct mr_evict_lane *lane) {
   mr_evict_lane_sort(lane);
   uint32_t gap = mr_evict_lane_gap(lane, 0);
   struct mr_draft_gap *g = &sweep->draft->gaps[gap];
-  uint64_t put_off = sweep->op - 1 - sweep->of[gap].added_at;
+  uint64_t put_off = sweep->op - 1 - sweep->added_at[gap];
   uint64_t latest = mr_min_u64(g->latest_release_op, sweep->n);
   uint32_t added = mr_draft_leaves_early(sweep->draft, gap) ? g->changed_op : g->after_op;
   g->evict_op = (uint32_t)mr_min_u64(added + put_off, latest - 1);
@@ -486,24 +496,19 @@ static void note_work(const struct sweep *sweep, double seconds) {
   }
 }
 
-/* Takes the time that is left at a pace where it is less; a division takes long. */
-static double sooner(double pass, bool busy, double remaining_seconds, double pace) {
-  double left_seconds = pace == 1 ? remaining_seconds : remaining_seconds / pace;
-  return busy ? mr_min_double(pass, left_seconds) : pass;
-}
-
 /* Lets time pass until the first thing in flight is over. */
 static void advance(struct sweep *sweep) {
   struct paces paces = find_paces(sweep);
-  double pass = sooner(INFINITY, sweep->running, sweep->op_remaining_seconds, paces.op);
+  double pass = sweep->running ? sweep->op_remaining_seconds / paces.op : -1.0;
   for (uint32_t i = 0; i < 2; i++) {
-    const struct fetch_lane *in = &sweep->fetch[i];
-    const struct mr_evict_lane *out = &sweep->evict[i];
-    pass = sooner(pass, in->busy, in->remaining_seconds, paces.fetch[i]);
-    pass = sooner(pass, out->busy, out->remaining_seconds, paces.evict[i]);
+    double fetch = sweep->fetch[i].remaining_seconds / paces.fetch[i];
+    double evict = sweep->evict[i].remaining_seconds / paces.evict[i];
+    pass = sweep->fetch[i].busy && (pass < 0 || fetch < pass) ? fetch : pass;
+    pass = sweep->evict[i].busy && (pass < 0 || evict < pass) ? evict : pass;
   }
-  pass = sooner(pass, sweep->host.busy, sweep->host.remaining_seconds, paces.host);
-  MR_ASSERT(pass >= 0 && pass < INFINITY);
+  double host = sweep->host.remaining_seconds / paces.host;
+  pass = sweep->host.busy && (pass < 0 || host < pass) ? host : pass;
+  MR_ASSERT(pass >= 0);
   sweep->now_seconds += pass;
   note_work(sweep, pass);
   for (uint32_t i = 0; i < 2; i++) {
@@ -550,18 +555,18 @@ static void settle(struct sweep *sweep) {
   }
   for (uint32_t i = 0; i < draft->gap_count; i++) {
     struct mr_draft_gap *gap = &draft->gaps[i];
-    if (!sweep->of[i].open) continue;
+    if (!sweep->open[i]) continue;
     uint64_t pages = draft->pages[gap->tensor];
     MR_ASSERT(pages <= draft->limit_pages);
     uint64_t most_pages = draft->limit_pages - pages;
     uint32_t release = gap->release_op;
-    uint64_t latest = mr_min_u64(sweep->of[i].last_release, mr_draft_last_release(draft, gap));
+    uint64_t latest = mr_min_u64(sweep->last_release[i], mr_draft_last_release(draft, gap));
     release += mr_books_run(&draft->usage, release, false, distance(release, latest), most_pages);
     mr_draft_set_release(draft, i, release);
-    uint32_t evict = gap->evict_op == gap->after_op ? sweep->of[i].last_evict : gap->evict_op;
+    uint32_t evict = gap->evict_op == gap->after_op ? sweep->last_evict[i] : gap->evict_op;
     gap->evict_op = (uint32_t)mr_min_u64(evict, release - 1ull);
     uint32_t fetch = gap->fetch_op;
-    uint64_t earliest = mr_max_u64(sweep->of[i].last_fetch, gap->release_op);
+    uint64_t earliest = mr_max_u64(sweep->last_fetch[i], gap->release_op);
     fetch -= mr_books_run(&draft->usage, fetch, true, distance(earliest, fetch), most_pages);
     mr_draft_set_fetch(draft, i, fetch);
   }
