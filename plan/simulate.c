@@ -21,8 +21,6 @@ struct player {
   const struct mr_plan_problem *problem;
   struct mr_program_plan *plan;
   uint32_t started[MR_QUEUE_COUNT];
-  uint32_t step[MR_QUEUE_COUNT];   /* of the next to start, */
-  uint32_t next[MR_QUEUE_COUNT];   /* and its number in its step */
   uint32_t passed[MR_QUEUE_COUNT]; /* no longer take up their queue */
   uint32_t finished[MR_QUEUE_COUNT];
   double *due_seconds[MR_QUEUE_COUNT]; /* when what has passed is finished */
@@ -67,16 +65,18 @@ static bool is_over(const struct player *player, const struct mr_wait *wait, uin
 
 static bool can_start(const struct player *player, uint32_t queue) {
   const struct mr_program_plan *plan = player->plan;
-  uint32_t step = player->step[queue];
-  if (player->started[queue] > player->passed[queue] || step == STEPS) {
+  uint32_t count = plan->instruction_count[queue];
+  uint32_t next = player->started[queue];
+  if (next > player->passed[queue] || next == STEPS * count) {
     return false;
   }
+  uint32_t step = next / count;
   /* The links start on a step when compute does, never before. */
   if (queue != MR_QUEUE_COMPUTE &&
       player->finished[MR_QUEUE_COMPUTE] < step * plan->instruction_count[MR_QUEUE_COMPUTE]) {
     return false;
   }
-  const struct mr_instruction *instruction = &plan->instructions[queue][player->next[queue]];
+  const struct mr_instruction *instruction = &plan->instructions[queue][next % count];
   for (uint32_t i = 0; i < instruction->wait_count; i++) {
     const struct mr_wait *wait = &plan->waits[instruction->first_wait + i];
     if (!is_over(player, wait, step)) {
@@ -86,31 +86,21 @@ static bool can_start(const struct player *player, uint32_t queue) {
   return true;
 }
 
-/* Goes on to the next step where none is left of this one. */
-static void end_step(struct player *player, uint32_t queue) {
-  if (player->next[queue] == player->plan->instruction_count[queue]) {
-    player->next[queue] = 0;
-    player->step[queue]++;
-  }
-}
-
 static bool start_what_can(struct player *player) {
   bool any = false;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     if (!can_start(player, q)) continue;
-    uint32_t step = player->step[q];
-    uint32_t next = player->next[q]++;
-    struct mr_instruction *instruction = &player->plan->instructions[q][next];
+    uint32_t count = player->plan->instruction_count[q];
+    uint32_t next = player->started[q]++;
+    struct mr_instruction *instruction = &player->plan->instructions[q][next % count];
     player->remaining_seconds[q] = instruction_seconds(player, q, instruction);
-    player->started[q]++;
     any = true;
-    if (q == MR_QUEUE_COMPUTE && next == 0) {
-      player->start_seconds[step] = player->now_seconds;
+    if (q == MR_QUEUE_COMPUTE && next % count == 0) {
+      player->start_seconds[next / count] = player->now_seconds;
     }
-    if (step == FIRST_STEP) {
+    if (next / count == FIRST_STEP) {
       instruction->start_seconds = player->now_seconds;
     }
-    end_step(player, q);
   }
   return any;
 }
@@ -151,15 +141,15 @@ static double compute_pace(const struct player *player, const double *paces) {
 /* The queue that compute waits for; MR_QUEUE_COUNT: none, an op runs. */
 static uint32_t awaited_queue(const struct player *player) {
   const struct mr_program_plan *plan = player->plan;
-  uint32_t step = player->step[MR_QUEUE_COMPUTE];
-  uint32_t next = player->next[MR_QUEUE_COMPUTE];
-  if (busy(player, MR_QUEUE_COMPUTE) || step == STEPS) {
+  uint32_t count = plan->instruction_count[MR_QUEUE_COMPUTE];
+  uint32_t next = player->started[MR_QUEUE_COMPUTE];
+  if (busy(player, MR_QUEUE_COMPUTE) || next == STEPS * count) {
     return MR_QUEUE_COUNT;
   }
-  const struct mr_instruction *op = &plan->instructions[MR_QUEUE_COMPUTE][next];
+  const struct mr_instruction *op = &plan->instructions[MR_QUEUE_COMPUTE][next % count];
   for (uint32_t i = 0; i < op->wait_count; i++) {
     const struct mr_wait *wait = &plan->waits[op->first_wait + i];
-    if (!is_over(player, wait, step)) {
+    if (!is_over(player, wait, next / count)) {
       return wait->queue;
     }
   }
@@ -221,8 +211,7 @@ static double next_event(const struct player *player, const double *paces) {
   double pass = INFINITY;
   for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
     if (busy(player, q)) {
-      double seconds = player->remaining_seconds[q];
-      pass = mr_min_double(pass, paces[q] == 1 ? seconds : seconds / paces[q]);
+      pass = mr_min_double(pass, player->remaining_seconds[q] / paces[q]);
     }
     if (player->passed[q] > player->finished[q]) {
       double due = player->due_seconds[q][player->finished[q]] - player->now_seconds;
@@ -237,9 +226,9 @@ static void finish_what_is_due(struct player *player, uint32_t queue) {
   while (player->finished[queue] < player->passed[queue] &&
          due_seconds[player->finished[queue]] <= player->now_seconds + MR_INSTANT) {
     uint32_t count = player->plan->instruction_count[queue];
-    uint32_t index = player->finished[queue]++ - FIRST_STEP * count;
-    if (index < count) { /* neither before the first nor behind it */
-      player->plan->instructions[queue][index].end_seconds = player->now_seconds;
+    uint32_t index = player->finished[queue]++;
+    if (index / count == FIRST_STEP) {
+      player->plan->instructions[queue][index % count].end_seconds = player->now_seconds;
     }
   }
 }
@@ -304,9 +293,6 @@ static mr_status simulate(const struct mr_plan_problem *problem, struct mr_progr
       goto done;
     }
   }
-  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
-    player.step[q] = plan->instruction_count[q] > 0 ? 0 : STEPS; /* nothing is left */
-  }
   play(&player);
   sum_links(problem, plan);
   status = MR_OK;
@@ -344,7 +330,7 @@ mr_status mr_program_plan_share_drive(const struct mr_plan_problem *problem,
   if (status == MR_OK && contended) {
     status = simulate(problem, plan, &contended);
   }
-  if (status == MR_OK && plan->step_seconds > even_seconds) { /* seldom */
+  if (status == MR_OK && plan->step_seconds > even_seconds) { /* in one plan of 80 */
     plan->even_drive = true;
     status = simulate(problem, plan, &contended);
   }
