@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "plan/problem/problem.h"
+#include "tools/info.h"
 #include "tools/job.h"
 #include "tools/options.h"
 #include "tools/plan_problem.h"
@@ -278,6 +279,8 @@ mr_status plan_problem(struct cli *cli, struct output *output) {
   uint64_t length = 0;
   struct mr_problem *problem = NULL;
   struct mr_problem_schedule *schedule = NULL;
+  struct mr_crew crew;
+  mr_crew_init(&crew, info_processor_count());
   mr_status status = check_options(cli);
   if (status == MR_OK) {
     status = output_spares("--schedule", cli->schedule_path, cli->problem_path);
@@ -289,7 +292,7 @@ mr_status plan_problem(struct cli *cli, struct output *output) {
     status = mr_problem_parse(text, length, cli->problem_path, &problem);
   }
   if (status == MR_OK) {
-    status = mr_problem_plan(problem, &schedule);
+    status = mr_problem_plan(problem, &crew, &schedule);
   }
   if (status == MR_OK) {
     status = deliver(cli, output, problem, schedule);

@@ -62,6 +62,10 @@ static double try_once(struct mr_problem_trial *trial, double seconds, double mo
   return seconds;
 }
 
+static bool is_wanted(const struct mr_problem_search *search) {
+  return search->unwanted == NULL || !atomic_load_explicit(search->unwanted, memory_order_relaxed);
+}
+
 mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t work, double heat) {
   if (search->choice_count == 0) {
     return MR_OK;
@@ -76,8 +80,9 @@ mr_status mr_problem_search_improve(struct mr_problem_search *search, uint64_t w
   uint64_t start = mr_problem_simulation_events(search->simulation);
   uint64_t done = 0;
   double seconds = search->best_seconds;
-  for (uint64_t i = 1;
-       done < work && search->best_seconds > search->bound_seconds * (1 + NEAR_ENOUGH); i++) {
+  for (uint64_t i = 1; done < work && is_wanted(search) &&
+                       search->best_seconds > search->bound_seconds * (1 + NEAR_ENOUGH);
+       i++) {
     double left = fmax(0, 1 - (double)done / (HOT_PART * (double)work));
     seconds = try_once(trial, seconds, seconds * (1 + heat * left));
     if (seconds < search->best_seconds) {

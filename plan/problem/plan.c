@@ -123,7 +123,7 @@ static mr_status fill_schedule(const struct mr_problem *problem,
  * that may decide whether something fits, and the schedule that was found is none: then one is
  * looked for that leaves a part of the device free.
  */
-static mr_status search_and_fill(const struct mr_problem *problem,
+static mr_status search_and_fill(const struct mr_problem *problem, struct mr_crew *crew,
                                  struct mr_problem_solution *solution,
                                  struct mr_problem_schedule *schedule) {
   static const double parts[] = {1, 1 - 1e-6, 1 - 1e-3, 0.9};
@@ -131,7 +131,7 @@ static mr_status search_and_fill(const struct mr_problem *problem,
   for (size_t i = 0; i < MR_COUNT_OF(parts) && status == MR_OK && !schedule->fits; i++) {
     struct mr_problem part = *problem;
     part.device_bytes *= parts[i];
-    status = mr_problem_search_levels(&part, solution);
+    status = mr_problem_search_levels(&part, crew, solution);
     if (solution->seconds == INFINITY) break;
     if (status == MR_OK) {
       status = fill_schedule(problem, solution, schedule);
@@ -140,7 +140,7 @@ static mr_status search_and_fill(const struct mr_problem *problem,
   return status;
 }
 
-mr_status mr_problem_plan(const struct mr_problem *problem,
+mr_status mr_problem_plan(const struct mr_problem *problem, struct mr_crew *crew,
                           struct mr_problem_schedule **schedule_out) {
   struct mr_problem_schedule *schedule = schedule_create(problem);
   if (schedule == NULL) {
@@ -151,7 +151,7 @@ mr_status mr_problem_plan(const struct mr_problem *problem,
   mr_status status = mr_problem_bound_cut(problem, &solution.bound_seconds);
   if (status == MR_OK) {
     schedule->bound_seconds = solution.bound_seconds;
-    status = search_and_fill(problem, &solution, schedule);
+    status = search_and_fill(problem, crew, &solution, schedule);
   }
   if (status == MR_OK && !schedule->fits) {
     status = smallest_device(problem, &schedule->smallest_device_bytes);

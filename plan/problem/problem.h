@@ -79,6 +79,8 @@
 
 #include <memrun/status.h>
 
+#include "base/crew.h"
+
 /* From this many seconds on, a recompute time says that the tensor cannot be made again. */
 #define MR_PROBLEM_NO_RECOMPUTE 1e8
 
@@ -157,9 +159,10 @@ MR_CHECK_RESULT mr_status mr_problem_bound_lp(const struct mr_problem *problem,
 
 /*
  * The best schedule that a search of bounded work finds, with the cut bound. The same problem gives
- * the same schedule. A problem that does not fit gives MR_OK and fits false. MR_NO_MEMORY.
+ * the same schedule. A crew searches in several places side by side; it is borrowed, and NULL where
+ * the caller does all. A problem that does not fit gives MR_OK and fits false. MR_NO_MEMORY.
  */
-MR_CHECK_RESULT mr_status mr_problem_plan(const struct mr_problem *problem,
+MR_CHECK_RESULT mr_status mr_problem_plan(const struct mr_problem *problem, struct mr_crew *crew,
                                           struct mr_problem_schedule **schedule_out);
 void mr_problem_schedule_destroy(struct mr_problem_schedule *schedule);
 

@@ -19,6 +19,7 @@ struct mr_problem_search {
   struct mr_problem_draft *best;
   double best_seconds;         /* INFINITY: none was found */
   double bound_seconds;        /* where to stop */
+  const atomic_bool *unwanted; /* by others, meanwhile: what is found does not count; may be NULL */
   bool may_use_nvme;           /* the host cannot hold all that may leave */
   int32_t *by_gap;             /* tensors with a choice, shortest gap first */
   int32_t *by_price;           /* those that can be recomputed, cheapest byte first, then last p */
@@ -113,8 +114,10 @@ struct mr_problem_solution {
   double bound_seconds; /* where to stop */
 };
 
-/* Fills in the best decisions that were found, knobs, bold and seconds. MR_NO_MEMORY. */
+/* Fills in the best decisions that were found, knobs, bold and seconds; `crew` as for
+ * mr_problem_plan. MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status mr_problem_search_levels(const struct mr_problem *problem,
+                                                   struct mr_crew *crew,
                                                    struct mr_problem_solution *solution);
 
 #endif

@@ -15,6 +15,8 @@
 /* So many segments that a fetch looks over count as an event; that is more than they cost, so that
  * searches of long problems end in time. */
 #define SEGMENTS_PER_EVENT 8
+/* What sums of seconds may be off by, as a part of them. */
+#define ROUNDING 1e-9
 
 /*
  * What lies at each point: the load of the draft, and what was fetched ahead. A fetch looks over
@@ -49,6 +51,7 @@ struct mr_problem_simulation {
   int32_t moving[MR_PROBLEM_LINK_COUNT]; /* tensor, or NOBODY */
   double move_start[MR_PROBLEM_LINK_COUNT];
   double move_end[MR_PROBLEM_LINK_COUNT];
+  double left[MR_PROBLEM_LINK_COUNT]; /* seconds of the moves that have not started */
 
   struct room room;
   int32_t *missing;  /* for each boundary: tensors that have yet to come in */
@@ -145,12 +148,38 @@ static bool rests_on_host(const struct mr_problem_simulation *s, int32_t tensor)
   return s->draft->decisions[tensor] == MR_PROBLEM_HOST && !t->start && !t->end && !t->clean;
 }
 
+/* For how long a move takes up its link. */
+static double move_seconds(const struct mr_problem_simulation *s, enum mr_problem_link link,
+                           double bytes) {
+  return bytes / s->problem->link_bytes_per_second[link] * (1 + s->draft->knobs.lag[link]);
+}
+
 static void start_move(struct mr_problem_simulation *s, enum mr_problem_link link, int32_t tensor) {
-  double seconds = s->problem->tensors[tensor].bytes / s->problem->link_bytes_per_second[link];
+  double seconds = move_seconds(s, link, s->problem->tensors[tensor].bytes);
   s->moving[link] = tensor;
   s->move_start[link] = s->now;
-  s->move_end[link] = s->now + seconds * (1 + s->draft->knobs.lag[link]);
+  s->move_end[link] = s->now + seconds;
+  s->left[link] -= seconds;
   s->events++;
+}
+
+/* Adds up what is to be moved, as birth() and finish_move() hand it on. */
+static void count_moves(struct mr_problem_simulation *s) {
+  double bytes[MR_PROBLEM_LINK_COUNT] = {0};
+  for (int32_t v = 0; v < s->problem->tensor_count; v++) {
+    const struct mr_problem_tensor *t = &s->problem->tensors[v];
+    uint8_t decision = s->draft->decisions[v];
+    bool leaves = decision == MR_PROBLEM_HOST || decision == MR_PROBLEM_NVME;
+    bool out = t->end || (leaves && !t->start && !t->clean);
+    bool below = out && !t->end && !rests_on_host(s, v);
+    bytes[MR_PROBLEM_OUT] += out ? t->bytes : 0;
+    bytes[MR_PROBLEM_WRITE] += below ? t->bytes : 0;
+    bytes[MR_PROBLEM_READ] += below ? t->bytes : 0;
+    bytes[MR_PROBLEM_IN] += !t->end && (t->start || leaves) ? t->bytes : 0;
+  }
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    s->left[link] = move_seconds(s, (enum mr_problem_link)link, bytes[link]);
+  }
 }
 
 /* What segment boundary - 1 made, or what was there from the start, begins to leave. */
@@ -374,6 +403,17 @@ static double next_event(const struct mr_problem_simulation *s) {
   return next;
 }
 
+/* No schedule that goes on from here ends sooner. */
+static double least_end(const struct mr_problem_simulation *s) {
+  double least = s->running ? mr_max_double(s->segment_done, s->now) + s->remaining[s->segment + 1]
+                            : s->now + s->remaining[s->segment];
+  for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
+    double free = s->moving[link] == NOBODY ? s->now : s->move_end[link];
+    least = mr_max_double(least, free + s->left[link] * (1 - ROUNDING));
+  }
+  return least;
+}
+
 /* What lies on the device as a segment starts just when the one before has ended, whose tensors
  * that leave are all there yet; -INFINITY where there is no segment more. */
 static double bytes_at_start(const struct mr_problem_simulation *s, int32_t k) {
@@ -424,6 +464,7 @@ static void begin(struct mr_problem_simulation *s) {
     s->moving[link] = NOBODY;
   }
   fill_room(s);
+  count_moves(s);
   memcpy(s->missing, s->draft->fetch_count, boundary_count * sizeof *s->missing);
   s->remaining[count] = 0;
   for (int32_t k = count - 1; k >= 0; k--) {
@@ -453,10 +494,7 @@ double mr_problem_simulate(struct mr_problem_simulation *s, const struct mr_prob
     start_first(s, MR_PROBLEM_READ, &s->reads);
     start_in(s);
     double next = next_event(s);
-    double floor = s->running
-                       ? mr_max_double(s->segment_done, s->now) + s->remaining[s->segment + 1]
-                       : s->now + s->remaining[s->segment];
-    if (next == INFINITY || floor > cutoff) {
+    if (next == INFINITY || least_end(s) > cutoff) {
       break;
     }
     s->now = next;

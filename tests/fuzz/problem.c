@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     return 0;
   }
   if (problem->segment_count <= MOST_SEGMENTS && problem->tensor_count <= MOST_TENSORS) {
-    FUZZ_REQUIRE(mr_problem_plan(problem, &schedule) == MR_OK);
+    FUZZ_REQUIRE(mr_problem_plan(problem, NULL, &schedule) == MR_OK);
     if (schedule->fits) {
       char *text = NULL;
       FUZZ_REQUIRE(schedule->bound_seconds <= schedule->seconds * (1 + 1e-9));

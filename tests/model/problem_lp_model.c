@@ -84,7 +84,7 @@ static void check(uint64_t seed, struct tally *tally) {
   struct mr_problem *problem = NULL;
   struct mr_problem_schedule *schedule = NULL;
   REQUIRE(mr_problem_parse(text, strlen(text), "tiny", &problem) == MR_OK);
-  REQUIRE(mr_problem_plan(problem, &schedule) == MR_OK);
+  REQUIRE(mr_problem_plan(problem, NULL, &schedule) == MR_OK);
   if (schedule->fits) {
     double optimum = problem_optimum(problem, schedule->seconds * (1 + SAME)).seconds;
     REQUIRE(optimum < INFINITY); /* the schedule is one of all */

@@ -38,7 +38,7 @@ static void check(uint64_t seed, struct tally *tally) {
   struct mr_problem *problem = NULL;
   struct mr_problem_schedule *schedule = NULL;
   REQUIRE(mr_problem_parse(text, strlen(text), "tiny", &problem) == MR_OK);
-  REQUIRE(mr_problem_plan(problem, &schedule) == MR_OK);
+  REQUIRE(mr_problem_plan(problem, NULL, &schedule) == MR_OK);
   if (!schedule->fits) {
     struct optimum optimum = problem_optimum(problem, INFINITY);
     REQUIRE(optimum.seconds == INFINITY);

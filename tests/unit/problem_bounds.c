@@ -19,7 +19,7 @@ static struct problem_verdict plan_and_replay(const char *text) {
   struct problem_verdict verdict = {0};
   char *printed = NULL;
   assert_int_equal(mr_problem_parse(text, strlen(text), "test", &problem), MR_OK);
-  assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+  assert_int_equal(mr_problem_plan(problem, NULL, &schedule), MR_OK);
   if (schedule->fits) {
     assert_int_equal(mr_problem_schedule_print(schedule, &printed), MR_OK);
     problem_replay(text, printed, &verdict);

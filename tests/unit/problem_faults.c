@@ -19,7 +19,7 @@ static mr_status read_and_plan(void *context) {
   struct mr_problem_schedule *schedule = NULL;
   mr_status status = mr_problem_parse(text, strlen(text), "test", &problem);
   if (status == MR_OK) {
-    status = mr_problem_plan(problem, &schedule);
+    status = mr_problem_plan(problem, NULL, &schedule);
     assert_int_equal(schedule != NULL, status == MR_OK);
   }
   mr_problem_schedule_destroy(schedule);

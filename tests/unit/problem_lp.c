@@ -94,7 +94,7 @@ static void it_lies_between_the_cut_bound_and_a_schedule(void **state) {
   for (size_t i = 0; i < MR_COUNT_OF(shapes); i++) {
     struct mr_problem *problem = parse(problem_from_shape(&shapes[i].shape));
     struct mr_problem_schedule *schedule = NULL;
-    assert_int_equal(mr_problem_plan(problem, &schedule), MR_OK);
+    assert_int_equal(mr_problem_plan(problem, NULL, &schedule), MR_OK);
     assert_true(schedule->fits);
     double cut = cut_seconds(problem);
     print_message("%s: cut %.9f s, schedule %.9f s\n", shapes[i].shape.name, cut,
