@@ -39,14 +39,14 @@ set_target_properties(memrun_fake_cublaslt PROPERTIES C_VISIBILITY_PRESET hidden
   SOVERSION 13)
 
 foreach(test IN ITEMS fake fake_cublaslt fake_memory)
-  memrun_unit_test(${test} unit/fake_rig.c)
+  memrun_unit_test(${test})
   target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
 endforeach()
 
 target_link_libraries(test_unit_fake_cublaslt PRIVATE memrun_fake_cublaslt)
 
 # The client's interface on it.
-memrun_unit_test(cuda unit/fake_rig.c)
+memrun_unit_test(cuda)
 target_link_libraries(test_unit_cuda PRIVATE memrun_fake_cuda)
 target_compile_definitions(test_unit_cuda PRIVATE
   FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")
@@ -54,8 +54,7 @@ target_compile_definitions(test_unit_cuda PRIVATE
 # A job over it, again and again.
 foreach(test IN ITEMS cuda_faults cuda_hang cuda_host cuda_memory cuda_migrate cuda_replan
     cuda_seeds cuda_waits)
-  memrun_unit_test(${test} unit/cuda_job.c unit/cuda_lines.c unit/fake_rig.c
-    unit/runtime_world.c unit/world_ops.c)
+  memrun_unit_test(${test} unit/cuda_job.c unit/cuda_lines.c)
   target_link_libraries(test_unit_${test} PRIVATE memrun_fake_cuda)
   target_compile_definitions(test_unit_${test} PRIVATE
     FAKE_DRIVER="$<TARGET_FILE:memrun_fake_cuda>")

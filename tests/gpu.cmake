@@ -14,10 +14,9 @@ function(memrun_device_test name program)
 endfunction()
 
 add_executable(test_device_cuda unit/device_cuda.c unit/device_found.c)
-add_executable(test_runtime_device unit/runtime_device.c unit/device_found.c unit/device_job.c
-  unit/runtime_world.c unit/world_ops.c)
+add_executable(test_runtime_device unit/runtime_device.c unit/device_found.c unit/device_job.c)
 foreach(program IN ITEMS test_device_cuda test_runtime_device)
-  target_link_libraries(${program} PRIVATE memrun_static PkgConfig::CMOCKA m)
+  target_link_libraries(${program} PRIVATE memrun_test_parts memrun_static PkgConfig::CMOCKA m)
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/tests)
 endforeach()

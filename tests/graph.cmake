@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 memrun_unit_test(graph)
-memrun_unit_test(defer model/program.c)
+memrun_unit_test(defer)

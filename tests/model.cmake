@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Random programs against a naive oracle, through the public interface.
-add_executable(test_model_plan model/plan_model.c model/program.c)
-target_link_libraries(test_model_plan PRIVATE memrun_static PkgConfig::CMOCKA m)
+add_executable(test_model_plan model/plan_model.c)
+target_link_libraries(test_model_plan PRIVATE memrun_test_parts memrun_static PkgConfig::CMOCKA m)
 target_include_directories(test_model_plan PRIVATE ${PROJECT_SOURCE_DIR}
   ${PROJECT_SOURCE_DIR}/tests)
 file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/model)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-memrun_unit_test(recompute model/program.c)
+memrun_unit_test(recompute)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-memrun_unit_test(verify model/plans.c)
-memrun_unit_test(verify_plans model/plans.c model/program.c)
+memrun_unit_test(verify)
+memrun_unit_test(verify_plans)
 foreach(seed 101 201 301)
   memrun_test(unit/verify_plans_${seed} LABEL unit COMMAND test_unit_verify_plans plans_are_right)
   set_property(TEST unit/verify_plans_${seed} APPEND PROPERTY ENVIRONMENT MEMRUN_TEST_SEED=${seed})
 endforeach()
 memrun_test(unit/verify_mutants LABEL unit COMMAND test_unit_verify_plans mutants_are_refused)
-memrun_unit_test(verify_memory model/program.c)
+memrun_unit_test(verify_memory)
 memrun_failing_memory(verify_memory)
