@@ -25,9 +25,10 @@
  * A local search (improve.c, trial.c) then changes a few tensors at a time and keeps what is not
  * slower. Large problems are searched as merged ones first, those of several steps part by part,
  * and every level tries seeds of its own where what it was handed is not near the bound. What then
- * is not is searched once more, boldly, merged and as a whole, and small ones as if they had less
- * of one thing, too (draft.h, levels.c). Work is counted in simulated events, never in seconds, and
- * chance has a fixed seed: the same problem gives the same schedule.
+ * is not is searched once more, boldly, merged and as a whole, and small ones beside that from many
+ * starts, as if they had less of one thing, until several have found the same (draft.h, levels.c).
+ * Work is counted in simulated events, never in seconds, and chance has a fixed seed: the same
+ * problem gives the same schedule, whoever searches beside whom.
  *
  * The cut bound. Look at any schedule at the moment at which segment k has just started, `a`
  * seconds after its start and `b` seconds before its end. Let r be the compute time up to the first
