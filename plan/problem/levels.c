@@ -254,8 +254,7 @@ static mr_status search_coarsely(const struct mr_problem *problem,
 /* Where a brief search starts: from the seeds of a style, or from these. */
 enum { ALL_GONE = MR_PROBLEM_STYLES, STARTS, SEEDS };
 
-/* A brief search: from one start for a problem that is, or has less to work with than, the one of
- * which it is part. */
+/* A brief search from one start, with no more to work with than the problem at hand has. */
 struct brief {
   struct mr_problem lesser;
   int start;
@@ -263,8 +262,7 @@ struct brief {
   struct mr_problem_solution found; /* for the problem itself */
 };
 
-/* With brief local search from one start; what is found is taken on for the problem of which this
- * one is a lesser. */
+/* What is found with less to work with is taken on for the problem at hand. */
 static mr_status search_briefly(const struct mr_problem *problem, struct brief *brief) {
   struct mr_problem_solution *found = &brief->found;
   struct mr_problem_search search;

@@ -51,7 +51,7 @@ struct mr_problem_simulation {
   int32_t moving[MR_PROBLEM_LINK_COUNT]; /* tensor, or NOBODY */
   double move_start[MR_PROBLEM_LINK_COUNT];
   double move_end[MR_PROBLEM_LINK_COUNT];
-  double left[MR_PROBLEM_LINK_COUNT]; /* seconds of the moves that have not started */
+  double left[MR_PROBLEM_LINK_COUNT]; /* seconds at least of the moves that have not started */
 
   struct room room;
   int32_t *missing;  /* for each boundary: tensors that have yet to come in */
@@ -178,7 +178,7 @@ static void count_moves(struct mr_problem_simulation *s) {
     bytes[MR_PROBLEM_IN] += !t->end && (t->start || leaves) ? t->bytes : 0;
   }
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
-    s->left[link] = move_seconds(s, (enum mr_problem_link)link, bytes[link]);
+    s->left[link] = move_seconds(s, (enum mr_problem_link)link, bytes[link]) * (1 - ROUNDING);
   }
 }
 
@@ -408,8 +408,8 @@ static double least_end(const struct mr_problem_simulation *s) {
   double least = s->running ? mr_max_double(s->segment_done, s->now) + s->remaining[s->segment + 1]
                             : s->now + s->remaining[s->segment];
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
-    double free = s->moving[link] == NOBODY ? s->now : s->move_end[link];
-    least = mr_max_double(least, free + s->left[link] * (1 - ROUNDING));
+    double free_from = s->moving[link] == NOBODY ? s->now : s->move_end[link];
+    least = mr_max_double(least, free_from + s->left[link]);
   }
   return least;
 }
