@@ -18,8 +18,8 @@ static const struct level {
  * small. */
 #define BOLD_GAP     1e-3
 #define BOLD_TENSORS 64
-/* Simulated events that this may cost, for each tensor and in all; and in all where the problem is
- * not small (SMALL_TENSORS), and nothing else goes on beside it. */
+/* Simulated events that this may cost, for each tensor and in all; and in all where it is not the
+ * whole of a small problem (SMALL_TENSORS): nothing else goes on beside it then. */
 #define BOLD_TENSOR_WORK 40000
 #define BOLD_MOST_WORK   12000000
 #define BOLD_LARGE_WORK  4000000
@@ -188,18 +188,17 @@ static mr_status take_on(const struct mr_problem *problem, const struct mr_probl
   return status;
 }
 
-/* Searches boldly, from the solution or from seeds. */
+/* Searches boldly, from the solution or from seeds; so many events at most. */
 static mr_status improve_boldly(struct mr_problem_search *search,
-                                const struct mr_problem_merge *merge,
+                                const struct mr_problem_merge *merge, uint64_t most_work,
                                 const struct mr_problem_solution *solution) {
   search->bound_seconds = solution->bound_seconds;
   if (solution->seconds < INFINITY) {
     take_over(search, merge, solution);
   }
   mr_problem_search_seed(search);
-  bool small = search->problem->tensor_count <= SMALL_TENSORS;
   uint64_t work = BOLD_TENSOR_WORK * (uint64_t)search->problem->tensor_count;
-  work = mr_min_u64(work, small ? BOLD_MOST_WORK : BOLD_LARGE_WORK);
+  work = mr_min_u64(work, most_work);
   mr_status status = MR_OK;
   if (search->best_seconds < INFINITY) {
     status = mr_problem_search_improve(search, work / COOL_PART, MR_PROBLEM_HEAT);
@@ -220,7 +219,8 @@ static mr_status search_boldly(const struct mr_problem *problem, const atomic_bo
     return status;
   }
   search.unwanted = unwanted;
-  status = improve_boldly(&search, NULL, solution);
+  bool small = problem->tensor_count <= SMALL_TENSORS;
+  status = improve_boldly(&search, NULL, small ? BOLD_MOST_WORK : BOLD_LARGE_WORK, solution);
   if (search.best_seconds < solution->seconds) {
     hand_over(&search, NULL, solution);
     solution->bold = true;
@@ -240,7 +240,8 @@ static mr_status search_coarsely(const struct mr_problem *problem,
     return status;
   }
   found.decisions = mr_allocate((uint64_t)found.tensor_count, sizeof *found.decisions);
-  status = found.decisions == NULL ? MR_NO_MEMORY : improve_boldly(&search, merge, solution);
+  status = found.decisions == NULL ? MR_NO_MEMORY
+                                   : improve_boldly(&search, merge, BOLD_LARGE_WORK, solution);
   if (status == MR_OK && search.best_seconds < INFINITY) {
     hand_over(&search, merge, &found);
     status =
