@@ -37,17 +37,17 @@ static int by_start(const void *left, const void *right) {
   return (a->start > b->start) - (a->start < b->start);
 }
 
-/* When a link is at work, as spans of one step in order that do not overlap. The step begins with
+/* When a queue is at work, as spans of one step in order that do not overlap. The step begins with
  * `origin`; what reaches over its end goes on at its start. */
 static uint32_t list_busy(const struct mr_program_plan *plan, uint32_t queue, double origin,
                           struct span *spans) {
   double step = plan->step_seconds;
   uint32_t count = 0;
   for (uint32_t i = 0; i < plan->instruction_count[queue]; i++) {
-    const struct mr_instruction *move = &plan->instructions[queue][i];
-    double start = fmod(move->start_seconds - origin, step);
+    const struct mr_instruction *work = &plan->instructions[queue][i];
+    double start = fmod(work->start_seconds - origin, step);
     start = start < 0 ? start + step : start;
-    double length = fmin(move->end_seconds - move->start_seconds, step);
+    double length = fmin(work->end_seconds - work->start_seconds, step);
     spans[count++] = (struct span){start, fmin(start + length, step)};
     if (start + length > step) {
       spans[count++] = (struct span){0, start + length - step};
@@ -65,58 +65,83 @@ static uint32_t list_busy(const struct mr_program_plan *plan, uint32_t queue, do
   return kept;
 }
 
-/* Gives each phase its part of a link's work. boundaries[k] is the end of op k's time. */
-static void share_busy(const struct mr_program_plan *plan, mr_link link, const double *boundaries,
-                       const struct span *spans, uint32_t count, struct mr_phase_time *phases) {
+/* Where in a step its ops end, from where its first begins; and what is at work in it. */
+struct times {
+  const struct mr_program_plan *plan;
+  double origin;
+  double *boundaries; /* of each op */
+  struct span *spans;
+};
+
+/* How long of each phase a queue is at work. */
+static void share_busy(const struct times *times, uint32_t queue, double seconds[MR_PHASE_COUNT]) {
+  const struct mr_graph *program = times->plan->program;
+  const struct span *spans = times->spans;
+  uint32_t count = list_busy(times->plan, queue, times->origin, times->spans);
   uint32_t at = 0;
-  for (uint32_t k = 0; k < plan->program->op_count; k++) {
-    double from = k == 0 ? 0 : boundaries[k - 1];
-    struct mr_phase_time *phase = &phases[mr_phase_of(plan->program, &plan->program->ops[k])];
+  memset(seconds, 0, MR_PHASE_COUNT * sizeof *seconds);
+  for (uint32_t k = 0; k < program->op_count; k++) {
+    double from = k == 0 ? 0 : times->boundaries[k - 1];
+    double to = times->boundaries[k];
+    double *phase = &seconds[mr_phase_of(program, &program->ops[k])];
     while (at < count && spans[at].end <= from) {
       at++;
     }
-    for (uint32_t i = at; i < count && spans[i].start < boundaries[k]; i++) {
-      phase->link_seconds[link] +=
-          fmax(fmin(spans[i].end, boundaries[k]) - fmax(spans[i].start, from), 0);
+    for (uint32_t i = at; i < count && spans[i].start < to; i++) {
+      *phase += fmax(fmin(spans[i].end, to) - fmax(spans[i].start, from), 0);
     }
   }
 }
 
-mr_status mr_explain_phases(const struct mr_plan_problem *problem,
-                            const struct mr_program_plan *plan,
+static void share_queues(const struct times *times, struct mr_phase_time phases[MR_PHASE_COUNT]) {
+  double seconds[MR_PHASE_COUNT];
+  share_busy(times, MR_QUEUE_COMPUTE, seconds);
+  for (uint32_t p = 0; p < MR_PHASE_COUNT; p++) {
+    phases[p].compute_seconds = seconds[p];
+  }
+  share_busy(times, MR_QUEUE_HOST, seconds);
+  for (uint32_t p = 0; p < MR_PHASE_COUNT; p++) {
+    phases[p].host_seconds = seconds[p];
+  }
+  for (mr_link link = 0; link < MR_LINK_COUNT; link++) {
+    share_busy(times, MR_QUEUE_OF(link), seconds);
+    for (uint32_t p = 0; p < MR_PHASE_COUNT; p++) {
+      phases[p].link_seconds[link] = seconds[p];
+    }
+  }
+}
+
+mr_status mr_explain_phases(const struct mr_program_plan *plan,
                             struct mr_phase_time phases_out[MR_PHASE_COUNT]) {
   const struct mr_graph *program = plan->program;
   const struct mr_instruction *ops = plan->instructions[MR_QUEUE_COMPUTE];
   struct mr_phase_time phases[MR_PHASE_COUNT] = {{0}};
   uint32_t longest = 0;
-  for (uint32_t link = 0; link < MR_LINK_COUNT; link++) {
-    uint32_t count = plan->instruction_count[MR_QUEUE_OF(link)];
+  for (uint32_t q = 0; q < MR_QUEUE_COUNT; q++) {
+    uint32_t count = plan->instruction_count[q];
     longest = count > longest ? count : longest;
   }
-  double *boundaries = mr_allocate(program->op_count, sizeof *boundaries);
-  struct span *spans = mr_allocate(2ull * longest, sizeof *spans);
-  mr_status status = boundaries == NULL || spans == NULL ? MR_NO_MEMORY : MR_OK;
   /* The time of the first op begins where the last op of the step before has ended. */
-  double origin = ops[program->op_count - 1].end_seconds - plan->step_seconds;
+  struct times times = {.plan = plan,
+                        .origin = ops[program->op_count - 1].end_seconds - plan->step_seconds,
+                        .boundaries = mr_allocate(program->op_count, sizeof *times.boundaries),
+                        .spans = mr_allocate(2ull * longest, sizeof *times.spans)};
+  bool failed = times.boundaries == NULL || times.spans == NULL;
   double before = 0;
-  for (uint32_t k = 0; status == MR_OK && k < program->op_count; k++) {
+  for (uint32_t k = 0; !failed && k < program->op_count; k++) {
     struct mr_phase_time *phase = &phases[mr_phase_of(program, &program->ops[k])];
-    boundaries[k] = fmax(ops[k].end_seconds - origin, before);
+    times.boundaries[k] = fmax(ops[k].end_seconds - times.origin, before);
     phase->op_count++;
-    phase->seconds += boundaries[k] - before;
-    phase->compute_seconds += ops[k].handed_over ? 0 : problem->op_seconds[k];
-    before = boundaries[k];
+    phase->seconds += times.boundaries[k] - before;
+    before = times.boundaries[k];
   }
-  for (mr_link link = 0; status == MR_OK && link < MR_LINK_COUNT; link++) {
-    uint32_t count = list_busy(plan, MR_QUEUE_OF(link), origin, spans);
-    share_busy(plan, link, boundaries, spans, count, phases);
-  }
-  free(boundaries);
-  free(spans);
-  if (status == MR_OK) {
+  if (!failed) {
+    share_queues(&times, phases);
     memcpy(phases_out, phases, sizeof phases);
   }
-  return status;
+  free(times.boundaries);
+  free(times.spans);
+  return failed ? MR_NO_MEMORY : MR_OK;
 }
 
 /* ---- Holdings ---- */

@@ -33,13 +33,15 @@ enum mr_phase mr_phase_of(const struct mr_graph *program, const struct mr_op *op
 struct mr_phase_time {
   uint32_t op_count;
   double seconds;
+  /* For how long of those compute was at work, with what ops lose to moves beside them and what
+   * handing ops over to a host takes; the host, and each link, perhaps for other phases. */
   double compute_seconds;
-  double link_seconds[MR_LINK_COUNT]; /* of those, the link was at work, perhaps for other phases */
+  double host_seconds;
+  double link_seconds[MR_LINK_COUNT];
 };
 
 /* For a plan that fits and was simulated. MR_NO_MEMORY. */
-MR_CHECK_RESULT mr_status mr_explain_phases(const struct mr_plan_problem *problem,
-                                            const struct mr_program_plan *plan,
+MR_CHECK_RESULT mr_status mr_explain_phases(const struct mr_program_plan *plan,
                                             struct mr_phase_time phases_out[MR_PHASE_COUNT]);
 
 /* What a tier holds at the op where it holds most. All of it adds up to the plan's peak there. */

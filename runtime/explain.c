@@ -85,19 +85,19 @@ static mr_status put_tiers(const struct mr_plan *plan, const struct mr_plan_summ
 
 static mr_status put_phases(const struct mr_plan *plan, json_t *root) {
   struct mr_phase_time phases[MR_PHASE_COUNT];
-  mr_status status = mr_explain_phases(&plan->problem, plan->layout, phases);
+  mr_status status = mr_explain_phases(plan->layout, phases);
   json_t *list = json_array();
   put(root, "phases", list, &status);
   for (uint32_t p = 0; status == MR_OK && p < MR_PHASE_COUNT; p++) {
     const struct mr_phase_time *phase = &phases[p];
     if (phase->op_count == 0) continue;
     put(list, NULL,
-        json_pack("{s:s, s:I, s:f, s:f, s:f, s:o, s:s}", "phase", phase_names[p], "ops",
+        json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:o, s:s}", "phase", phase_names[p], "ops",
                   (json_int_t)phase->op_count, "seconds", phase->seconds, "compute_seconds",
-                  phase->compute_seconds, "waiting_seconds",
+                  phase->compute_seconds, "host_seconds", phase->host_seconds, "waiting_seconds",
                   fmax(phase->seconds - phase->compute_seconds, 0), "links",
                   seconds_by_link(phase->link_seconds), "bound_by",
-                  mr_bound_name(phase->compute_seconds, 0, phase->link_seconds)),
+                  mr_bound_name(phase->compute_seconds, phase->host_seconds, phase->link_seconds)),
         &status);
   }
   return status;
@@ -142,13 +142,12 @@ static mr_status put_decisions(const struct mr_plan *plan, const struct mr_inter
 
 static json_t *gain_json(const struct mr_plan *plan, const struct mr_outcome *outcome) {
   const struct mr_program_plan *layout = plan->layout;
-  bool asked = outcome->asked;
-  bool fits = asked ? outcome->fits : layout->fits;
-  double seconds = asked ? outcome->seconds : layout->step_seconds;
-  double gain = layout->fits ? layout->step_seconds - seconds : 0;
-  return json_pack("{s:b, s:o, s:o}", "fits", fits, "predicted_seconds",
-                   fits ? json_real(seconds) : json_null(), "gain_seconds",
-                   layout->fits ? json_real(gain) : json_null());
+  if (!outcome->asked) {
+    return json_null();
+  }
+  return json_pack("{s:b, s:o, s:o}", "fits", outcome->fits, "predicted_seconds",
+                   outcome->fits ? json_real(outcome->seconds) : json_null(), "gain_seconds",
+                   layout->fits ? json_real(layout->step_seconds - outcome->seconds) : json_null());
 }
 
 static mr_status put_gains(const struct mr_plan *plan, const struct mr_interview *interview,
@@ -176,7 +175,7 @@ static mr_status put_fitting(const struct mr_plan *plan, const struct mr_intervi
                              json_t *root) {
   const struct mr_program_plan *layout = plan->layout;
   mr_status status = MR_OK;
-  put(root, "gap", json_real(layout->step_seconds / plan->bound_seconds - 1), &status);
+  put(root, "gap", json_real(fmax(layout->step_seconds / plan->bound_seconds - 1, 0)), &status);
   put(root, "host_ops", json_integer(layout->host_op_count), &status);
   if (plan->problem.host_apart) {
     double rate = plan->problem.host_bytes_per_second;

@@ -38,32 +38,62 @@ static mr_status ask_gain(const struct mr_plan *plan, const struct mr_plan_probl
   return status;
 }
 
+/* The present plan answers: the change is of no use to it. */
+static struct mr_outcome present(const struct mr_plan *plan) {
+  bool fits = plan->layout->fits;
+  return (struct mr_outcome){
+      .asked = true, .fits = fits, .seconds = fits ? plan->layout->step_seconds : INFINITY};
+}
+
+/* Whether nothing could gain: all stays where it is, and no host could spare the device an op. */
+static bool is_settled(const struct mr_plan *plan) {
+  const struct mr_plan_problem *problem = &plan->problem;
+  bool spares = problem->host_apart && problem->host_bytes_per_second > 0;
+  return mr_program_plan_moves_nothing(plan->layout) && plan->recomputed_op_count == 0 && !spares;
+}
+
+/* A drive is measured where it is used; that of a described machine is known anyway. */
+static bool knows_drive(const struct mr_plan *plan) {
+  const struct mr_machine *machine = plan->settings.machine;
+  return plan->problem.budget_bytes[MR_TIER_NVME] > 0 ||
+         (machine != NULL && machine->tier_bytes[MR_TIER_NVME] > 0);
+}
+
 static mr_status ask_more(const struct mr_plan *plan, mr_tier tier, uint64_t bytes,
                           struct mr_outcome *outcome_out) {
   struct mr_plan_problem problem = plan->problem;
   uint64_t *budget = &problem.budget_bytes[tier];
-  bool settled = mr_program_plan_moves_nothing(plan->layout) && plan->recomputed_op_count == 0;
-  *outcome_out = (struct mr_outcome){0};
-  /* The speed of a drive that is not in use is not known; what has no limit cannot grow. */
-  if (settled || (tier == MR_TIER_NVME && *budget == 0) || !mr_add_u64(*budget, bytes, budget)) {
+  if (tier == MR_TIER_NVME && !knows_drive(plan)) {
+    *outcome_out = (struct mr_outcome){0};
+    return MR_OK;
+  }
+  if (is_settled(plan) || !mr_add_u64(*budget, bytes, budget)) { /* what has no limit cannot grow */
+    *outcome_out = present(plan);
     return MR_OK;
   }
   return ask_gain(plan, &problem, outcome_out);
+}
+
+/* Whether the budgets let anything cross the link. */
+static bool is_open(const struct mr_plan_problem *problem, mr_link link) {
+  bool drives = problem->budget_bytes[MR_TIER_NVME] > 0;
+  return mr_link_is_nvme(link)
+             ? drives
+             : problem->budget_bytes[MR_TIER_HOST] > 0 || (problem->nvme_staged && drives);
 }
 
 static mr_status ask_faster(const struct mr_plan *plan, mr_link link, double factor,
                             struct mr_outcome *outcome_out) {
   struct mr_plan_problem problem = plan->problem;
   struct mr_link_rate *rate = problem.link;
-  bool nvme = mr_link_is_nvme(link);
   double before =
       rate[MR_LINK_NVME_READ].bytes_per_second + rate[MR_LINK_NVME_WRITE].bytes_per_second;
-  *outcome_out = (struct mr_outcome){0};
-  if (!plan->layout->fits || plan->layout->moved_bytes[link] == 0) {
-    return MR_OK; /* speed makes no room, and nothing goes over this link */
+  if (!plan->layout->fits || is_settled(plan) || !is_open(&problem, link)) {
+    *outcome_out = present(plan); /* speed makes no room */
+    return MR_OK;
   }
   rate[link].bytes_per_second *= factor;
-  if (nvme) { /* what a drive does in both directions at once grows in proportion */
+  if (mr_link_is_nvme(link)) { /* what a drive does both ways at once grows in proportion */
     problem.nvme_mixed_bytes_per_second *=
         (rate[MR_LINK_NVME_READ].bytes_per_second + rate[MR_LINK_NVME_WRITE].bytes_per_second) /
         before;

@@ -13,7 +13,7 @@
 
 /* What planning again came to. */
 struct mr_outcome {
-  bool asked; /* false: it cannot matter, or cannot be */
+  bool asked; /* false: it cannot be */
   bool fits;
   double seconds;             /* of a step, where it fits */
   uint64_t decision_bytes[3]; /* where more of the tensors asked about is now, over their gaps */
@@ -27,8 +27,8 @@ struct mr_interview {
    * them again in place of moving them, where that can be. */
   struct mr_outcome without[MR_MOST_DECISIONS];
   struct mr_outcome again[MR_MOST_DECISIONS];
-  /* More of a tier, and a faster link: never slower than the present plan. Not asked where nothing
-   * moves that could gain. */
+  /* More of a tier, and a faster link: never slower than the present plan. Not asked of a drive
+   * whose speed is not known. */
   struct mr_outcome more[MR_TIER_COUNT];
   struct mr_outcome faster[MR_LINK_COUNT];
   /* With which the job fits, the other budgets being equal; UINT64_MAX: none. */

@@ -26,6 +26,7 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
 
   memrun_system_test(cli cli)
   memrun_system_test(commands commands SLOW)
+  memrun_system_test(explain explain SLOW)
   if(TARGET memrun_cuda_on_cpu)
     memrun_system_test(cuda cuda SLOW ARGUMENTS fake)
     memrun_system_test(shares shares SLOW ARGUMENTS fake 40 --layers 4 --heads 4 --width 256

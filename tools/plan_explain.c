@@ -222,8 +222,11 @@ static void print_decisions(struct output *output, double now, const json_t *dec
 /* ---- Gains ---- */
 
 /* "1.02 s -9.7%", or "no gain" below what that would show; "fits, 1.02 s" where nothing fitted
- * before. */
+ * before; "-" where it is not known. */
 static const char *format_gain(const json_t *gain, double now, struct cell *cell) {
+  if (json_is_null(gain)) {
+    return "-";
+  }
   if (!json_is_true(json_object_get(gain, "fits"))) {
     return "does not fit";
   }
