@@ -392,9 +392,9 @@ static void free_store(struct mr_store *store) {
   free(store);
 }
 
-void mr_store_destroy(struct mr_store *store) {
+bool mr_store_destroy(struct mr_store *store) {
   if (store == NULL) {
-    return;
+    return true;
   }
   atomic_store(&store->stopping, true);
   for (uint32_t i = 0; i < store->lane_count; i++) {
@@ -411,6 +411,7 @@ void mr_store_destroy(struct mr_store *store) {
   if (whole) {
     free_store(store);
   }
+  return whole;
 }
 
 uint64_t mr_store_moved_bytes(const struct mr_store *store) {

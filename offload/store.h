@@ -83,9 +83,10 @@ MR_CHECK_RESULT mr_status mr_store_create(const struct mr_store_options *options
 /*
  * Waits for what is in flight, then frees everything; requests that were not started end with
  * MR_INTERRUPTED, and so does what a `done` submits meanwhile. Where an input or output is stuck
- * past the time limit, its thread and memory are left behind and one line says so. NULL is allowed.
+ * past the time limit, its thread and memory are left behind and one line says so; false then: the
+ * memory of its request, too, must stay mapped until the process ends. NULL is allowed.
  */
-void mr_store_destroy(struct mr_store *store);
+bool mr_store_destroy(struct mr_store *store);
 
 /*
  * Makes room for `bytes` (rounded up to chunks). MR_NO_SPACE where the capacity is used up. `label`

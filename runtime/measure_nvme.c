@@ -230,12 +230,11 @@ mr_status mr_profile_measure_nvme(const struct mr_store_options *options, uint32
   if (status == MR_OK) {
     status = contend(contest, memory.data, rates);
   }
+  bool whole = contest == NULL || mr_store_destroy(contest->store);
   if (contest != NULL) {
-    mr_store_destroy(contest->store);
     mr_team_destroy(contest->team);
   }
-  /* After a time-out the kernel may still write there. */
-  if (status != MR_TIMEOUT) {
+  if (whole) {
     mr_memory_unmap(&memory);
   }
   free(blocks);

@@ -226,8 +226,7 @@ void mr_tiers_unpin(struct mr_run *run) {
 }
 
 void mr_tiers_fini(struct mr_run *run) {
-  bool stuck = run->store != NULL && run->status == MR_TIMEOUT;
-  mr_store_destroy(run->store);
+  bool stuck = !mr_store_destroy(run->store);
   /* Copies of a device that failed may still touch what is pinned. */
   bool settled = run->device_ops->settle == NULL || run->device == NULL ||
                  run->device_ops->settle(run->device);

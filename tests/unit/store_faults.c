@@ -34,7 +34,7 @@ static struct setup start(mr_io_engine engine, mr_store_mode mode, const char *i
 }
 
 static void finish(struct setup *setup) {
-  mr_store_destroy(setup->store);
+  assert_true(mr_store_destroy(setup->store));
   free(setup->data);
   free(setup->back);
 }
@@ -172,7 +172,7 @@ static void test_hang(void **state) {
       assert_int_equal(read_all(&setup), MR_TIMEOUT);
       assert_true(mr_clock_seconds() - before < 0.15); /* not another limit */
       before = mr_clock_seconds();
-      mr_store_destroy(setup.store);
+      assert_false(mr_store_destroy(setup.store));
       assert_true(mr_clock_seconds() - before < 5);
       stuck_setups[2 * i + j] = setup;
     }
@@ -201,7 +201,7 @@ static void test_hang_of_many(void **state) {
       test_log_reset();
       assert_int_equal(test_move(store, extent, true, 0, MANY * CHUNK, data), MR_TIMEOUT);
       assert_int_equal(test_log.errors, 1);
-      mr_store_destroy(store);
+      assert_false(mr_store_destroy(store));
     }
   }
 }
