@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine on io_uring: one ring, made and used by one thread, with the file and the pool
- * registered. Each transfer is submitted at once, because disks with few queue slots idle while a
- * batch is gathered. Wakes come through an eventfd that the ring itself reads, so that the thread
- * waits in one place.
+ * The engine on io_uring: one ring, made and used by one thread, with the pool registered. The
+ * file is not: the kernel takes a ring apart some time after it is closed, and would hold the space
+ * of a registered file till then. Each transfer is submitted at once, because disks with few queue
+ * slots idle while a batch is gathered. Wakes come through an eventfd that the ring itself reads,
+ * so that the thread waits in one place.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -23,7 +24,6 @@ struct mr_engine {
   const char *path;
   int event_fd;
   uint64_t event_value;
-  bool file_registered;
   bool pool_registered;
   int fd;
 };
@@ -60,11 +60,9 @@ static void arm_wake(struct mr_engine *engine) {
   io_uring_sqe_set_data64(entry, WAKE_TOKEN);
 }
 
-static void register_all(struct mr_engine *engine, const struct mr_engine_config *config) {
-  int result = io_uring_register_files(&engine->ring, &config->fd, 1);
-  engine->file_registered = result == 0;
+static void register_pool(struct mr_engine *engine, const struct mr_engine_config *config) {
   struct iovec pool = {.iov_base = config->pool, .iov_len = config->pool_bytes};
-  result = io_uring_register_buffers(&engine->ring, &pool, 1);
+  int result = io_uring_register_buffers(&engine->ring, &pool, 1);
   engine->pool_registered = result == 0;
   if (result != 0) {
     mr_log(MR_LOG_INFO, "nvme %s: the pool of %llu bytes is not registered (%s); see ulimit -l",
@@ -93,7 +91,7 @@ static mr_status uring_create(const struct mr_engine_config *config, struct mr_e
     status = MR_IO;
     goto fail_ring;
   }
-  register_all(engine, config);
+  register_pool(engine, config);
   arm_wake(engine);
   io_uring_submit(&engine->ring);
   *engine_out = engine;
@@ -108,7 +106,7 @@ fail_engine:
 
 static void uring_submit(struct mr_engine *engine, const struct mr_engine_io *io) {
   struct io_uring_sqe *entry = next_entry(engine);
-  int fd = engine->file_registered ? 0 : engine->fd;
+  int fd = engine->fd;
   bool fixed = io->in_pool && engine->pool_registered;
   if (io->write && fixed) {
     io_uring_prep_write_fixed(entry, fd, io->buffer, io->bytes, io->offset_bytes, 0);
@@ -118,9 +116,6 @@ static void uring_submit(struct mr_engine *engine, const struct mr_engine_io *io
     io_uring_prep_read_fixed(entry, fd, io->buffer, io->bytes, io->offset_bytes, 0);
   } else {
     io_uring_prep_read(entry, fd, io->buffer, io->bytes, io->offset_bytes);
-  }
-  if (engine->file_registered) {
-    entry->flags |= IOSQE_FIXED_FILE;
   }
   io_uring_sqe_set_data64(entry, io->slot);
   /* What the kernel does not take now stays in the ring and goes with the next call. */
@@ -162,6 +157,9 @@ static void uring_wake(struct mr_engine *engine) {
 }
 
 static void uring_destroy(struct mr_engine *engine) {
+  if (engine->pool_registered) { /* else its locked memory counts until the ring is taken apart */
+    io_uring_unregister_buffers(&engine->ring);
+  }
   io_uring_queue_exit(&engine->ring);
   close(engine->event_fd);
   free(engine);

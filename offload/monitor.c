@@ -9,6 +9,7 @@
 #include "offload/private.h"
 
 #define LOOKS_PER_LIMIT   16u
+#define LATE_PART         4u
 #define LONGEST_SLEEP_NS  500000000ull
 #define SHORTEST_SLEEP_NS 2000000ull
 #define NANOSECONDS_PER_S 1000000000ull
@@ -81,15 +82,17 @@ static void give_up_lane(struct mr_lane *lane) {
   }
 }
 
-/* The oldest transfer of the lane that is older than the limit, logged; false where none is. */
-static bool find_stuck(struct mr_lane *lane) {
+/* The oldest transfer of the lane that is older than the limit, logged; false where none is.
+ * `awake`: before that the process was stopped. */
+static bool find_stuck(struct mr_lane *lane, uint64_t awake_ns) {
   const struct mr_store *store = lane->store;
   pthread_mutex_lock(&lane->lock);
   uint64_t now = mr_clock_ns(); /* not before any slot's time that is seen here */
   const struct mr_slot *stuck = NULL;
   for (uint32_t i = 0; i < lane->slot_count; i++) {
     const struct mr_slot *slot = &lane->slots[i];
-    bool late = slot->issued_ns != 0 && now - slot->issued_ns > store->timeout_ns;
+    uint64_t since_ns = mr_max_u64(slot->issued_ns, awake_ns);
+    bool late = slot->issued_ns != 0 && now > since_ns && now - since_ns > store->timeout_ns;
     if (late && (stuck == NULL || slot->issued_ns < stuck->issued_ns)) {
       stuck = slot;
     }
@@ -108,10 +111,10 @@ static bool find_stuck(struct mr_lane *lane) {
   return stuck != NULL;
 }
 
-static void check_deadlines(struct mr_store *store) {
+static void check_deadlines(struct mr_store *store, uint64_t awake_ns) {
   bool stuck = false;
   for (uint32_t i = 0; i < store->lane_count && !stuck; i++) {
-    stuck = find_stuck(&store->lanes[i]);
+    stuck = find_stuck(&store->lanes[i], awake_ns);
   }
   if (!stuck) {
     return;
@@ -141,9 +144,15 @@ static bool sleep_until_next(struct mr_store *store) {
 
 void *mr_monitor_run(void *context) {
   struct mr_store *store = context;
+  uint64_t looked_ns = mr_clock_ns();
+  uint64_t awake_ns = 0;
   do {
     end_rejects(store);
-    check_deadlines(store);
+    uint64_t now_ns = mr_clock_ns();
+    /* A look that comes so late says that the process was stopped, not that transfers are stuck. */
+    awake_ns = now_ns - looked_ns > store->timeout_ns / LATE_PART ? now_ns : awake_ns;
+    looked_ns = now_ns;
+    check_deadlines(store, awake_ns);
     for (uint32_t i = 0; i < store->lane_count; i++) {
       end_queued(&store->lanes[i]);
     }

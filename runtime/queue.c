@@ -183,6 +183,7 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
   }
   double limit = mr_settings_watch_seconds(&run->plan->settings);
   uint64_t still_since_ns = mr_clock_ns();
+  uint64_t looked_ns = still_since_ns;
   uint64_t mark = progress_mark(run);
   while (!mr_counter_wait(counter, target, &run->stop, WATCH_NS)) {
     if (atomic_load(&run->stop)) {
@@ -190,7 +191,9 @@ bool mr_queue_await(struct mr_queue *queue, struct mr_queue *awaited, struct mr_
     }
     uint64_t now_mark = progress_mark(run);
     uint64_t now_ns = mr_clock_ns();
-    if (now_mark != mark || processor_works(run)) {
+    bool was_stopped = now_ns - looked_ns > 2 * WATCH_NS; /* the whole process */
+    looked_ns = now_ns;
+    if (now_mark != mark || was_stopped || processor_works(run)) {
       mark = now_mark;
       still_since_ns = now_ns;
     }

@@ -2,3 +2,4 @@
 memrun_unit_test(store)
 memrun_unit_test(store_faults)
 memrun_unit_test(store_refused)
+memrun_unit_test(store_system)

@@ -176,9 +176,10 @@ static mr_cu_result ask_until_over(struct mr_device *device, mr_cu_event event,
   struct mr_cuda *cuda = &device->cuda;
   double start = mr_clock_seconds();
   for (;;) {
+    /* The clock comes first: a process that is stopped behind it asks once more. */
+    *age_out = mr_clock_seconds() - start;
     mr_cu_result result =
         event != NULL ? cuda->event_query(event) : cuda->stream_query(device->access);
-    *age_out = mr_clock_seconds() - start;
     if (result != MR_CU_NOT_READY || *age_out > limit_seconds) {
       return result;
     }
