@@ -7,9 +7,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -25,6 +27,15 @@
 #define STATX_DIO_OFF_OFFSET 156u
 #define NAME_TRIES           16u
 
+/* What file systems count free blocks in; some leave it out where it is what they like to write. */
+static uint64_t block_bytes(const struct statfs *status) {
+  return status->f_frsize > 0 ? (uint64_t)status->f_frsize : (uint64_t)status->f_bsize;
+}
+
+static uint64_t free_bytes_of(const struct statfs *status) {
+  return (uint64_t)status->f_bavail * block_bytes(status);
+}
+
 static uint64_t in_chunks(uint64_t bytes) {
   return bytes / MR_STORE_CHUNK_BYTES * MR_STORE_CHUNK_BYTES;
 }
@@ -37,7 +48,7 @@ static mr_status look_at(const char *path, uint64_t *usable_out, dev_t *system_o
     mr_log(MR_LOG_ERROR, "nvme %s: %s", path, strerror(errno));
     return MR_IO;
   }
-  uint64_t free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
+  uint64_t free_bytes = free_bytes_of(&status);
   *usable_out = in_chunks(free_bytes - mr_min_u64(free_bytes / 20, MR_GIB));
   *system_out = folder.st_dev;
   return MR_OK;
@@ -212,6 +223,26 @@ static bool takes_direct_io(int fd) {
          MR_STORE_ALIGN % memory_align == 0;
 }
 
+/* btrfs writes what is changed to another place, so that a file may meet a full disk though all of
+ * it was reserved; an empty one can be told to stay where it is. */
+static void write_in_place(const struct mr_lane *lane) {
+  struct statfs status;
+  int flags = 0;
+  if (fstatfs(lane->fd, &status) != 0 || status.f_type != BTRFS_SUPER_MAGIC) {
+    return;
+  }
+  if (ioctl(lane->fd, FS_IOC_GETFLAGS, &flags) == 0) {
+    flags |= FS_NOCOW_FL;
+    if (ioctl(lane->fd, FS_IOC_SETFLAGS, &flags) == 0) {
+      return;
+    }
+  }
+  mr_log_once(MR_LOG_WARN,
+              "nvme %s: btrfs does not let the file be written in place (%s); what is reserved may "
+              "not be enough",
+              lane->path, strerror(errno));
+}
+
 static mr_status open_file(struct mr_lane *lane) {
   lane->direct_io = true;
   lane->fd = open_unlinked(lane->path, O_DIRECT);
@@ -232,6 +263,7 @@ static mr_status open_file(struct mr_lane *lane) {
   if (lane->fd < 0) {
     return refuse_file(lane->path);
   }
+  write_in_place(lane);
   return MR_OK;
 }
 
@@ -239,7 +271,7 @@ static mr_status no_space(const struct mr_lane *lane, uint64_t asked, int reason
   struct statfs status = {0};
   uint64_t free_bytes = 0;
   if (fstatfs(lane->fd, &status) == 0) {
-    free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
+    free_bytes = free_bytes_of(&status);
   }
   struct mr_size_text asked_text;
   struct mr_size_text free_text;
@@ -270,8 +302,7 @@ static int reserve_by_writing(int fd, uint64_t bytes) {
 static mr_status reserve(struct mr_lane *lane) {
   uint64_t bytes = lane->chunk_count * MR_STORE_CHUNK_BYTES;
   struct statfs status;
-  if (fstatfs(lane->fd, &status) == 0 &&
-      bytes / (uint64_t)status.f_bsize > (uint64_t)status.f_bavail) {
+  if (fstatfs(lane->fd, &status) == 0 && bytes / block_bytes(&status) > (uint64_t)status.f_bavail) {
     return no_space(lane, bytes, ENOSPC);
   }
   int reason = 0;
