@@ -47,6 +47,7 @@ void signals_catch(void) {
   }
   struct sigaction ignore = {.sa_handler = SIG_IGN};
   sigaction(SIGPIPE, &ignore, NULL);
+  sigaction(SIGXFSZ, &ignore, NULL); /* a limit of file sizes is told as an error */
   pthread_sigmask(SIG_BLOCK, &caught, &before);
   pthread_attr_t attributes;
   pthread_t thread;

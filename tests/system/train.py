@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import signal
 import struct
 import subprocess
@@ -463,6 +464,19 @@ class Ends(harness.Case):
 
     def test_second_signal_ends_at_once(self):
         self.assert_status(self.interrupt(signal.SIGINT, signal.SIGTERM), harness.INTERRUPTED)
+
+    def test_a_limit_of_file_sizes(self):
+        """It is an error like others, not a signal that ends the process without a word."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))
+
+        path = harness.folder("limited")
+        outcome = harness.run(*job("--ckpt", path), preexec_fn=limit)
+        self.assert_fails(outcome, harness.IO, "File too large")
+        self.assertEqual(list(path.iterdir()), [])
+        outcome = harness.run(*job(*harness.nvme(), "--device-mem", "1MiB", "--host-mem", "128KiB"),
+                              preexec_fn=limit)
+        self.assert_fails(outcome, harness.IO, "File too large")
 
     def test_closed_pipe(self):
         process = harness.start(job("--steps", "1000000"), stdout=subprocess.PIPE,
