@@ -2,9 +2,10 @@
 /*
  * A team claims tasks through one 64-bit word: the number of the run in the high half, the next
  * task in the low half. A run is opened by storing (run, 0) after its fields are written and closed
- * by storing (run + 1, closed) before they may change, so a thread that was descheduled in between
- * fails its compare-and-swap instead of taking a task of another run. The caller waits for tasks,
- * never for threads: one that sleeps through a whole run delays nobody.
+ * by storing (run, closed) before they may change: who sees a field of a later run sees that too.
+ * So a thread that was descheduled in between fails its compare-and-swap instead of taking a task
+ * of another run. The caller waits for tasks, never for threads: one that sleeps through a whole
+ * run delays nobody.
  */
 #include <memrun/team.h>
 
@@ -84,9 +85,9 @@ static void team_work(struct mr_team *team, uint32_t run, uint32_t thread) {
     uint64_t seen = atomic_load_explicit(&team->claim, memory_order_acquire);
     uint32_t next = (uint32_t)seen;
     if ((uint32_t)(seen >> 32) != run || next == CLOSED) return;
-    mr_team_task task = atomic_load_explicit(&team->task, memory_order_relaxed);
-    void *context = atomic_load_explicit(&team->context, memory_order_relaxed);
-    if (next >= atomic_load_explicit(&team->task_count, memory_order_relaxed)) return;
+    mr_team_task task = atomic_load_explicit(&team->task, memory_order_acquire);
+    void *context = atomic_load_explicit(&team->context, memory_order_acquire);
+    if (next >= atomic_load_explicit(&team->task_count, memory_order_acquire)) return;
     if (!atomic_compare_exchange_strong(&team->claim, &seen, claim_word(run, next + 1))) continue;
     task(context, next, thread);
     mr_counter_add(&team->finished, 1);
@@ -177,9 +178,9 @@ void mr_team_run(struct mr_team *team, uint32_t task_count, mr_team_task task, v
   } else {
     uint32_t run = mr_counter_load(&team->opened) + 1;
     uint32_t goal = mr_counter_load(&team->finished) + task_count;
-    atomic_store_explicit(&team->task, task, memory_order_relaxed);
-    atomic_store_explicit(&team->context, context, memory_order_relaxed);
-    atomic_store_explicit(&team->task_count, task_count, memory_order_relaxed);
+    atomic_store_explicit(&team->task, task, memory_order_release);
+    atomic_store_explicit(&team->context, context, memory_order_release);
+    atomic_store_explicit(&team->task_count, task_count, memory_order_release);
     atomic_store(&team->claim, claim_word(run, 0));
     mr_counter_set(&team->opened, run);
     team_work(team, run, 0);
