@@ -24,7 +24,8 @@ enum order { BY_START, BY_SIZE, BY_SIZE_AND_LIFE, BY_LIFE, BY_END, ORDER_COUNT }
 enum fit { FIRST_FIT, BEST_FIT, FIT_COUNT };
 
 struct ordered {
-  double key; /* larger first */
+  double key;    /* larger first */
+  uint64_t time; /* a moment, of which the key has but 53 bits; larger first */
   uint32_t buffer;
 };
 
@@ -78,6 +79,9 @@ static int by_key(const void *left, const void *right) {
   const struct ordered *b = right;
   if (a->key != b->key) {
     return a->key > b->key ? -1 : 1;
+  }
+  if (a->time != b->time) {
+    return a->time > b->time ? -1 : 1;
   }
   return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
@@ -215,7 +219,10 @@ static void pack_in_time(struct packing *packing, const struct ordered *ordered,
 
 static void list(const struct mr_pack_problem *problem, enum order order, struct ordered *ordered) {
   for (uint32_t i = 0; i < problem->buffer_count; i++) {
-    ordered[i] = (struct ordered){key_of(&problem->buffers[i], order), i};
+    const struct mr_pack_buffer *buffer = &problem->buffers[i];
+    uint64_t time = order == BY_START ? UINT64_MAX - buffer->lower : 0;
+    time = order == BY_END ? buffer->upper : time;
+    ordered[i] = (struct ordered){key_of(buffer, order), time, i};
   }
   qsort(ordered, problem->buffer_count, sizeof *ordered, by_key);
 }

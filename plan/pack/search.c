@@ -300,6 +300,14 @@ static mr_status enter(struct contest *contest, struct boxes *boxes, uint64_t le
   return status;
 }
 
+/* Whether the caller's deadline is over: of very many buffers each search takes long to set up. */
+static bool is_over(struct contest *contest) {
+  const struct mr_pack_problem *problem = contest->limits.problem;
+  contest->limits.stopped =
+      contest->limits.stopped || (problem->stopped != NULL && problem->stopped(problem->context));
+  return contest->limits.stopped;
+}
+
 static mr_status contest_init(struct contest *contest, const struct mr_pack_problem *problem,
                               uint64_t least_bytes) {
   mr_status status = MR_OK;
@@ -307,7 +315,7 @@ static mr_status contest_init(struct contest *contest, const struct mr_pack_prob
       .limits = {.problem = problem},
       .capacity = mr_min_u64(problem->capacity_bytes, MR_PACK_MOST_BYTES),
   };
-  for (uint32_t g = 0; g < MR_PACK_GUESSES && status == MR_OK; g++) {
+  for (uint32_t g = 0; g < MR_PACK_GUESSES && status == MR_OK && !is_over(contest); g++) {
     struct boxes *boxes = &contest->boxes[g];
     status = mr_pack_join(&boxes->joined, problem, (enum mr_pack_guess)g);
     boxes->problem = (struct mr_pack_problem){.buffers = boxes->joined.buffers,
@@ -316,7 +324,7 @@ static mr_status contest_init(struct contest *contest, const struct mr_pack_prob
       status = enter(contest, boxes, least_bytes);
     }
   }
-  if (status == MR_OK) {
+  if (status == MR_OK && !is_over(contest)) {
     contest->boxes[MR_PACK_GUESSES].problem = *problem;
     status = enter(contest, &contest->boxes[MR_PACK_GUESSES], least_bytes);
   }
@@ -411,7 +419,7 @@ mr_status mr_pack_search(const struct mr_pack_problem *problem,
     load_bytes = mr_max_u64(load_bytes, sections->load_bytes[s]);
   }
   mr_status status = contest_init(&contest, problem, load_bytes);
-  if (status == MR_OK) {
+  if (status == MR_OK && !contest.limits.stopped) {
     status = compete(&contest, &result->bound_bytes);
   }
   bool proven = contest.proven && contest.capacity == problem->capacity_bytes;

@@ -203,6 +203,10 @@ mr_status mr_pack_table_read(struct mr_pack_table *table, FILE *file, const char
     }
   }
   free(line);
+  if (status == MR_OK && ferror(file) == 0 && !feof(file)) {
+    mr_log(MR_LOG_ERROR, "%s:%" PRIu64 ": no memory for the line", path, reader.line + 1);
+    return MR_NO_MEMORY;
+  }
   if (status == MR_OK && ferror(file) != 0) {
     mr_log(MR_LOG_ERROR, "%s: %s", path, strerror(errno));
     return MR_IO;

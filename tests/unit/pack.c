@@ -30,6 +30,7 @@
 #define LARGE_MOST    500u
 #define LARGE_TRIES   100000u
 #define MANY          4000u
+#define LATE_BUFFERS  8u
 
 /* The oracle: all ways to fill the cells of memory, moment after moment. */
 struct filling {
@@ -433,6 +434,36 @@ static void quiet(void *context, mr_log_level level, const char *line) {
   (*lines)++;
 }
 
+/* Nanoseconds since 1970 and later ones: moments that a double does not tell apart. */
+static void late_moments_are_told_apart(void **state) {
+  (void)state;
+  struct mr_random random;
+  mr_random_init(&random, SEED);
+  for (uint32_t round = 0; round < TINY_CASES; round++) {
+    struct mr_pack_buffer buffers[LATE_BUFFERS];
+    uint64_t offsets[LATE_BUFFERS];
+    struct mr_pack_result result;
+    for (uint32_t i = 0; i < LATE_BUFFERS; i++) {
+      uint64_t lower = (round % 2 == 0 ? 1764547200000000000u : UINT64_MAX - 2000u) +
+                       mr_random_below(&random, 1000);
+      buffers[i] = (struct mr_pack_buffer){.lower = lower,
+                                           .upper = lower + 1 + mr_random_below(&random, 300),
+                                           .size_bytes = 1 + mr_random_below(&random, 10)};
+    }
+    struct mr_pack_problem problem = {
+        .buffers = buffers, .buffer_count = LATE_BUFFERS, .capacity_bytes = 1000};
+    assert_int_equal(mr_pack_solve(&problem, offsets, &result), MR_OK);
+    assert_int_equal(result.verdict, MR_PACK_FITS);
+    for (uint32_t i = 0; i < LATE_BUFFERS; i++) {
+      for (uint32_t j = 0; j < i; j++) {
+        bool together = buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper;
+        assert_true(!together || offsets[i] + buffers[i].size_bytes <= offsets[j] ||
+                    offsets[j] + buffers[j].size_bytes <= offsets[i]);
+      }
+    }
+  }
+}
+
 static void what_is_no_buffer_is_refused(void **state) {
   (void)state;
   struct mr_pack_result result = {.tries = 77};
@@ -503,6 +534,7 @@ int main(void) {
       cmocka_unit_test(published_cases_are_solved),
       cmocka_unit_test(limits_end_the_search),
       cmocka_unit_test(deadlines_end_the_portfolio),
+      cmocka_unit_test(late_moments_are_told_apart),
       cmocka_unit_test(what_is_no_buffer_is_refused),
       cmocka_unit_test(sizes_may_sum_to_more_than_fits_a_number),
       cmocka_unit_test(overlaps_are_seen),
