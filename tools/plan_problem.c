@@ -173,6 +173,11 @@ static mr_status show_json(struct output *output, const struct mr_problem *probl
   return output_json(output, object);
 }
 
+/* Sums of sizes may be beyond what a number of bytes holds. */
+static uint64_t whole_bytes(double bytes) {
+  return bytes < (double)UINT64_MAX ? (uint64_t)bytes : UINT64_MAX;
+}
+
 static mr_status show_text(struct output *output, const struct mr_problem *problem,
                            const struct mr_problem_schedule *schedule,
                            const struct figures *figures) {
@@ -194,11 +199,11 @@ static mr_status show_text(struct output *output, const struct mr_problem *probl
   for (int link = 0; link < MR_PROBLEM_LINK_COUNT; link++) {
     struct mr_size_text bytes;
     output_text(output, "%-16s %10.6f s %12s\n", link_names[link], figures->busy_seconds[link],
-                mr_size_format((uint64_t)figures->moved_bytes[link], &bytes));
+                mr_size_format(whole_bytes(figures->moved_bytes[link]), &bytes));
   }
   struct mr_size_text sizes[MR_COUNT_OF(decision_names)];
   for (size_t i = 0; i < MR_COUNT_OF(decision_names); i++) {
-    mr_size_format((uint64_t)figures->decided_bytes[i], &sizes[i]);
+    mr_size_format(whole_bytes(figures->decided_bytes[i]), &sizes[i]);
   }
   output_text(output, "between uses: %s stay, %s go to the host, %s to NVMe, %s are recomputed\n",
               sizes[MR_PROBLEM_KEEP].text, sizes[MR_PROBLEM_HOST].text, sizes[MR_PROBLEM_NVME].text,

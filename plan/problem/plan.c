@@ -111,6 +111,8 @@ static mr_status fill_schedule(const struct mr_problem *problem,
       mr_problem_draft_set(search.draft, v, solution->decisions[v]);
     }
   }
+  /* From the decisions alone: sums that huge sizes went into and out of have lost small ones. */
+  mr_problem_draft_rebuild(search.draft);
   schedule->seconds = mr_problem_simulate(search.simulation, search.draft, INFINITY, schedule);
   schedule->fits = schedule->seconds < INFINITY;
   mr_problem_search_fini(&search);

@@ -163,14 +163,12 @@ static void let_all_go(struct mr_problem_draft *draft, bool clean_too) {
       continue;
     }
     bool stays = t->g == t->p + 1;
-    if (t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE) {
-      mr_problem_draft_set(draft, v, MR_PROBLEM_RECOMPUTE);
-    } else if (t->clean && (clean_too || !stays)) {
-      mr_problem_draft_set(draft, v, MR_PROBLEM_HOST);
-    } else {
-      mr_problem_draft_set(draft, v, stays ? MR_PROBLEM_KEEP : MR_PROBLEM_NVME);
-    }
+    enum mr_problem_decision decision = stays ? MR_PROBLEM_KEEP : MR_PROBLEM_NVME;
+    decision = t->clean && (clean_too || !stays) ? MR_PROBLEM_HOST : decision;
+    bool again = t->recompute_seconds < MR_PROBLEM_NO_RECOMPUTE;
+    draft->decisions[v] = (uint8_t)(again ? MR_PROBLEM_RECOMPUTE : decision);
   }
+  mr_problem_draft_rebuild(draft);
 }
 
 void mr_problem_search_let_all_go(struct mr_problem_search *search) {
