@@ -12,7 +12,25 @@
 /* Names that are tried: killed processes leave some behind. */
 #define MOST_NAMES 1000u
 
-/* Links too: /dev/stdout is one, to what the shell has opened. */
+static bool is_of_system(const char *path) {
+  return strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+}
+
+/* Whether the path is a link to what the shell has opened, as /dev/stdout is. */
+static bool leads_to_opened(const char *path) {
+  char target[8] = {0};
+  return is_of_system(path) ||
+         (readlink(path, target, sizeof target - 1) > 0 && is_of_system(target));
+}
+
+/* Where a link to a regular file leads; NULL of others, and where that is not known. */
+static char *target_of(const char *path) {
+  struct stat found;
+  bool is_link = lstat(path, &found) == 0 && S_ISLNK(found.st_mode);
+  bool is_regular = is_link && stat(path, &found) == 0 && S_ISREG(found.st_mode);
+  return is_regular && !leads_to_opened(path) ? realpath(path, NULL) : NULL;
+}
+
 static bool is_special(const char *path) {
   struct stat found;
   return lstat(path, &found) == 0 && !S_ISREG(found.st_mode);
@@ -30,8 +48,18 @@ static void open_beside(struct mr_new_file *file, size_t capacity) {
   }
 }
 
+static void forget(struct mr_new_file *file) {
+  free(file->temporary);
+  free(file->target);
+  file->temporary = NULL;
+  file->target = NULL;
+}
+
 bool mr_new_file_open(struct mr_new_file *file, const char *path) {
-  *file = (struct mr_new_file){.path = path};
+  *file = (struct mr_new_file){.path = path, .target = target_of(path)};
+  if (file->target != NULL) {
+    file->path = path = file->target;
+  }
   if (is_special(path)) {
     file->stream = fopen(path, "we");
     return file->stream != NULL;
@@ -39,16 +67,20 @@ bool mr_new_file_open(struct mr_new_file *file, const char *path) {
   size_t capacity = strlen(path) + MOST_SUFFIX;
   file->temporary = mr_allocate(1, capacity);
   if (file->temporary == NULL) {
+    forget(file);
     errno = ENOMEM;
     return false;
   }
   open_beside(file, capacity);
-  if (file->stream == NULL) {
+  if (file->stream == NULL && errno == EACCES) {
     free(file->temporary);
     file->temporary = NULL;
-  }
-  if (file->stream == NULL && errno == EACCES) {
     file->stream = fopen(path, "we");
+  }
+  if (file->stream == NULL) {
+    int error = errno;
+    forget(file);
+    errno = error;
   }
   return file->stream != NULL;
 }
@@ -72,7 +104,7 @@ bool mr_new_file_close(struct mr_new_file *file, bool written) {
       (void)unlink(file->temporary);
     }
   }
-  free(file->temporary);
+  forget(file);
   *file = (struct mr_new_file){0};
   errno = error;
   return error == 0;

@@ -116,6 +116,24 @@ static void a_link_is_written_through(void **state) {
   assert_int_equal(unlink(link_path), 0);
 }
 
+/* Nor is what a link leads to lost where the disk does not take what is new. */
+static void a_link_to_a_file_leaves_the_one_before(void **state) {
+  (void)state;
+  char link_path[128];
+  struct mr_new_file file;
+  snprintf(link_path, sizeof link_path, "%s/link", folder);
+  assert_true(mr_file_write(path, "first"));
+  assert_int_equal(symlink("out", link_path), 0);
+  assert_true(mr_new_file_open(&file, link_path));
+  assert_true(fputs("half", file.stream) >= 0 && fflush(file.stream) == 0);
+  holds("first");
+  assert_false(mr_new_file_close(&file, false));
+  holds("first");
+  assert_true(mr_file_write(link_path, "second"));
+  holds("second");
+  assert_int_equal(unlink(link_path), 0);
+}
+
 /* A device is written to, not replaced. */
 static void what_is_no_file_stays_what_it_is(void **state) {
   (void)state;
@@ -136,6 +154,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(two_writers_do_not_mix, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_missing_folder_is_told, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_link_is_written_through, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_link_to_a_file_leaves_the_one_before, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_file_stays_what_it_is, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
