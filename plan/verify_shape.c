@@ -141,6 +141,18 @@ static mr_status check_page_list(struct mr_verifier *v, const struct page_list *
   return MR_OK;
 }
 
+/* Pages that are one piece of memory: each is beside the one before. */
+static mr_status check_neighbours(const struct mr_verifier *v, const char *what, uint32_t number,
+                                  mr_tensor_id tensor, const uint32_t *pages, uint32_t count) {
+  for (uint32_t k = 1; k < count; k++) {
+    if (pages[k] != pages[0] + k) {
+      return mr_verify_plan_fault("%s %u of %s is in one piece, but page %u is not beside %u", what,
+                                  number, mr_verify_tensor_name(v, tensor), pages[k], pages[k - 1]);
+    }
+  }
+  return MR_OK;
+}
+
 /* A place on the host for ops: a slot of the tensor at addresses side by side, of what lasts always
  * its own; that nobody else has the others when they are used the proof of order and content finds.
  * Slots are checked before. */
@@ -157,15 +169,8 @@ static mr_status check_host_instance(const struct mr_verifier *v, uint32_t numbe
                                 number, mr_verify_tensor_name(v, instance->tensor));
   }
   const struct mr_slot *slot = &plan->slots[instance->slot];
-  const uint32_t *pages = &plan->host_pages[slot->first_page];
-  for (uint32_t k = 1; k < slot->page_count; k++) {
-    if (pages[k] != pages[0] + k) {
-      return mr_verify_plan_fault("slot %u of %s is used by ops, but page %u is not beside %u",
-                                  instance->slot, mr_verify_tensor_name(v, slot->tensor), pages[k],
-                                  pages[k - 1]);
-    }
-  }
-  return MR_OK;
+  return check_neighbours(v, "slot", instance->slot, slot->tensor,
+                          &plan->host_pages[slot->first_page], slot->page_count);
 }
 
 /* Halves of pages: the other half of one is the neighbour on the side where it lies, unless the
@@ -224,6 +229,10 @@ static mr_status check_instance(struct mr_verifier *v, uint32_t number) {
                                               .page_bytes = plan->page_bytes,
                                               .bytes = bytes,
                                           });
+    if (status == MR_OK && v->problem->contiguous) {
+      status = check_neighbours(v, "instance", number, instance->tensor,
+                                &plan->pages[instance->first_page], instance->page_count);
+    }
     return status == MR_OK && v->problem->half_pages ? check_halves(v, number) : status;
   }
   if (bytes >= plan->page_bytes / 2) {
@@ -308,6 +317,11 @@ static mr_status check_home(const struct mr_verifier *v, mr_tensor_id tensor) {
   const struct mr_program_plan *plan = v->plan;
   const struct mr_home *home = &plan->homes[tensor];
   bool lasts = false;
+  if ((uint32_t)home->tier >= MR_TIER_COUNT || (uint32_t)home->copy >= MR_TIER_COUNT) {
+    return mr_verify_plan_fault("the home of %s is in tier %u, its copy in %u",
+                                mr_verify_tensor_name(v, tensor), (uint32_t)home->tier,
+                                (uint32_t)home->copy);
+  }
   if (home->tier != MR_TIER_DEVICE) {
     lasts = home->copy == MR_TIER_DEVICE && lasts_below(plan, home->tier, home->slot, tensor);
   } else if (home->instance < plan->instance_count) {

@@ -297,6 +297,22 @@ static void faults_are_named(void **state) {
   slots[0].always = false;
   expect_words(&f, "home of w");
   slots[0].always = true;
+  homes[W].tier = (mr_tier)MR_TIER_COUNT; /* no tier at all */
+  expect_words(&f, "home of w|tier 3");
+  homes[W].tier = MR_TIER_HOST;
+  homes[S].copy = (mr_tier)MR_TIER_COUNT;
+  expect_words(&f, "home of s|copy in 3");
+  homes[S].copy = MR_TIER_DEVICE;
+  f.problem.contiguous = true;
+  assert_int_equal(mr_program_plan_verify(&f.problem, &f.plan), MR_OK);
+  uint32_t first = instances[IW].first_page;
+  uint32_t page = pages[first];
+  pages[first] = pages[first + 1];
+  pages[first + 1] = page;
+  expect_words(&f, "instance|of w is in one piece");
+  pages[first + 1] = pages[first];
+  pages[first] = page;
+  f.problem.contiguous = false;
   f.plan.device_page_count = 8;
   expect_words(&f, "device|36864|32768");
   instances[IB].last_op = 3;
