@@ -192,7 +192,7 @@ double mr_outlook_error(const struct mr_outlook *outlook, double predicted_secon
 
 struct mr_judged_forecast mr_outlook_judge(const struct mr_outlook *outlook,
                                            double predicted_seconds) {
-  if (outlook->step_count < MR_REVIEW_STEPS && outlook->before.step_count > 0) {
+  if (outlook->step_count < MR_REVIEW_STEPS && outlook->before.step_count >= MR_REVIEW_STEPS) {
     return outlook->before;
   }
   return (struct mr_judged_forecast){predicted_seconds, mr_outlook_median_seconds(outlook),

@@ -68,7 +68,8 @@ static mr_status move_over(struct mr_run *run, struct mr_run *next, struct mr_pl
   mr_status status = mr_tiers_migrate(run, next);
   if (status != MR_OK) {
     next->status = status;
-    if (!mr_run_is_left(next)) {
+    /* A write that is stuck in a store which both share goes on from `next`'s memory. */
+    if (!mr_run_is_left(next) && status != MR_TIMEOUT) {
       mr_tiers_fini(next);
     }
     return status;
@@ -339,8 +340,14 @@ mr_status mr_run_review(struct mr_run *run) {
     return MR_OK;
   }
   mr_status status = look(run, replan ? AIM_BETTER : AIM_FORECAST);
-  /* The present plan is still good where there was no memory for another. */
-  return status == MR_NO_MEMORY ? mr_run_status(run) : status;
+  if (status != MR_NO_MEMORY || mr_run_status(run) != MR_OK) {
+    return status == MR_NO_MEMORY ? mr_run_status(run) : status;
+  }
+  mr_log_once(MR_LOG_WARN,
+              "there was no memory for another plan before step %llu; the run goes on with the "
+              "present one",
+              (unsigned long long)run->step_index + 1);
+  return MR_OK;
 }
 
 mr_status mr_run_make_room(struct mr_run *run) {

@@ -155,6 +155,19 @@ static void a_forecast_is_judged_by_some_steps(void **state) {
   assert_int_equal(judged.step_count, MR_REVIEW_STEPS);
 }
 
+/* One that too few steps followed is left behind. */
+static void a_forecast_of_one_step_is_not_kept(void **state) {
+  (void)state;
+  record(0.01, 0.02, nothing, NULL);
+  struct mr_judged_forecast judged = mr_outlook_judge(&run->outlook, 0.04);
+  assert_int_equal(judged.step_count, 1);
+  mr_outlook_restart(&run->outlook, &judged);
+  record(0.02, 0.03, nothing, NULL);
+  judged = mr_outlook_judge(&run->outlook, 0.045);
+  assert_true(near(judged.predicted_seconds, 0.045));
+  assert_int_equal(judged.step_count, 1);
+}
+
 /* A spell in which the machine was slower moves neither the forecast that comes of it nor the next
  * ones, as long as most steps were not in it. */
 static void a_slow_spell_is_passed_over(void **state) {
@@ -460,6 +473,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(old_steps_are_forgotten, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_step_need_not_time_all, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_forecast_is_judged_by_some_steps, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_forecast_of_one_step_is_not_kept, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_slow_spell_is_passed_over, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_first_forecast_is_judged_at_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_forecast_stands_until_contradicted, set_up, tear_down),
