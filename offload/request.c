@@ -47,7 +47,9 @@ static bool queue_remove(struct mr_store_queue *queue, const struct mr_store_req
 }
 
 void mr_request_finish(struct mr_store_request *request, uint64_t chunks, mr_status status) {
-  if (status != MR_OK) {
+  if (status == MR_TIMEOUT) {
+    atomic_store(&request->status, (int)status); /* its memory is not the caller's again */
+  } else if (status != MR_OK) {
     int expected = MR_OK;
     atomic_compare_exchange_strong(&request->status, &expected, (int)status);
   }

@@ -151,6 +151,7 @@ static void test_lasting_faults(void **state) {
 
 /* What a stuck transfer may still write to stays; see store.h. */
 static struct setup stuck_setups[4];
+static struct setup half_stuck_setups[2];
 
 /* A transfer that never comes back ends at the limit, and so does everything after it. */
 static void test_hang(void **state) {
@@ -176,6 +177,19 @@ static void test_hang(void **state) {
       assert_true(mr_clock_seconds() - before < 5);
       stuck_setups[2 * i + j] = setup;
     }
+  }
+}
+
+/* A request that is stuck in part is told as that, though another part has failed before: its
+ * memory may still be written to. */
+static void test_hang_beside_an_error(void **state) {
+  (void)state;
+  for (uint32_t i = 0; i < engine_count; i++) {
+    struct setup *setup = &half_stuck_setups[i];
+    *setup = start(engines[i], MR_STORE_STAGED, "read:hang:1,read:eio:2,read:eio:0");
+    assert_int_equal(write_all(setup), MR_OK);
+    assert_int_equal(read_all(setup), MR_TIMEOUT);
+    assert_false(mr_store_destroy(setup->store));
   }
 }
 
@@ -311,6 +325,7 @@ int main(void) {
       cmocka_unit_test(test_every_fault_at_every_n),
       cmocka_unit_test(test_lasting_faults),
       cmocka_unit_test(test_hang),
+      cmocka_unit_test(test_hang_beside_an_error),
       cmocka_unit_test(test_hang_of_many),
       cmocka_unit_test(test_changed_behind_its_back),
       cmocka_unit_test(test_file_cut_off),
