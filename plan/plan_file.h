@@ -22,6 +22,7 @@
 /* What a plan belongs to. */
 struct mr_plan_header {
   char machine[MR_PLAN_MACHINE_BYTES];
+  bool described;       /* the machine, by a file; else it is the one that it was made on */
   struct mr_digest job; /* of the client's graph */
   uint64_t budget_bytes[MR_TIER_COUNT];
   uint64_t footprint_bytes; /* of the client's graph; told, never used */

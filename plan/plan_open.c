@@ -118,6 +118,7 @@ static mr_status read_header(struct mr_plan_file *file) {
                                MR_PLAN_MACHINE_BYTES - 1);
   }
   memcpy(header->machine, machine, strlen(machine) + 1);
+  header->described = json_is_true(json_object_get(file->root, "described"));
   const json_t *budget = json_object_get(file->root, "budget_bytes");
   for (uint32_t tier = 0; tier < MR_TIER_COUNT; tier++) {
     if (!mr_plan_text_u64(json_object_get(budget, tier_keys[tier]), INT64_MAX,

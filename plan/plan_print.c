@@ -32,13 +32,14 @@ static mr_status print_header(FILE *out, const struct mr_plan_header *header,
     }
   }
   json_t *root = json_pack(
-      "{s:i, s:s, s:{s:I, s:I, s:I, s:f, s:s}, s:o, s:I, s:I, s:b, s:b, s:I, s:o}", "memrun_plan",
-      MR_PLAN_FILE_VERSION, "machine", header->machine, "job", "ops",
-      (json_int_t)header->job.op_count, "tensors", (json_int_t)header->job.tensor_count, "bytes",
-      (json_int_t)header->job.bytes, "flops", header->job.flops, "hash", hash, "budget_bytes",
-      budgets(header->budget_bytes), "footprint_bytes", (json_int_t)header->footprint_bytes,
-      "page_bytes", (json_int_t)plan->page_bytes, "even_drive", plan->even_drive, "deferred",
-      header->deferred, "staying", (json_int_t)header->staying, "again", again);
+      "{s:i, s:s, s:b, s:{s:I, s:I, s:I, s:f, s:s}, s:o, s:I, s:I, s:b, s:b, s:I, s:o}",
+      "memrun_plan", MR_PLAN_FILE_VERSION, "machine", header->machine, "described",
+      header->described, "job", "ops", (json_int_t)header->job.op_count, "tensors",
+      (json_int_t)header->job.tensor_count, "bytes", (json_int_t)header->job.bytes, "flops",
+      header->job.flops, "hash", hash, "budget_bytes", budgets(header->budget_bytes),
+      "footprint_bytes", (json_int_t)header->footprint_bytes, "page_bytes",
+      (json_int_t)plan->page_bytes, "even_drive", plan->even_drive, "deferred", header->deferred,
+      "staying", (json_int_t)header->staying, "again", again);
   char *text = NULL;
   mr_status status = mr_json_print(root, JSON_COMPACT | MR_JSON_DIGITS, "the plan", &text);
   if (status == MR_OK) {

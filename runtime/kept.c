@@ -23,6 +23,7 @@ static mr_status print_plan(const struct mr_plan *plan, char **text_out) {
                                   .deferred = plan->deferred_op_count > 0,
                                   .staying = plan->problem.program->staying_count};
   snprintf(header.machine, sizeof header.machine, "%s", mr_plan_machine(plan));
+  header.described = plan->settings.machine != NULL;
   mr_graph_digest(plan->graph, &header.job);
   memcpy(header.budget_bytes, plan->settings.budget_bytes, sizeof header.budget_bytes);
   header.again = mr_allocate(plan->recomputed_op_count, sizeof *header.again);
@@ -160,13 +161,21 @@ static mr_status check_job(const struct mr_plan *plan, const struct mr_digest *o
   return MR_INVALID;
 }
 
-static mr_status check_machine(const struct mr_plan *plan, const char *of_file) {
+static mr_status check_machine(const struct mr_plan *plan, const struct mr_plan_header *header) {
   const char *name = mr_plan_machine(plan);
-  if (strcmp(name, of_file) == 0) {
+  bool described = plan->settings.machine != NULL;
+  bool same_name = strcmp(name, header->machine) == 0;
+  if (same_name && described == header->described) {
     return MR_OK;
   }
-  mr_log(MR_LOG_ERROR, "plan %s: of another machine: '%s' (processor, cores, threads), here '%s'",
-         plan->settings.plan_path, of_file, name);
+  if (same_name) {
+    mr_log(MR_LOG_ERROR, "plan %s: of another machine: '%s' as a file describes it%s",
+           plan->settings.plan_path, name,
+           described ? " now, not itself" : ", not this one itself");
+  } else {
+    mr_log(MR_LOG_ERROR, "plan %s: of another machine: '%s' (processor, cores, threads), here '%s'",
+           plan->settings.plan_path, header->machine, name);
+  }
   return MR_INVALID;
 }
 
@@ -218,7 +227,7 @@ static mr_status make_program(struct mr_plan *plan, const struct mr_plan_header 
 static mr_status take_file(struct mr_plan *plan, const struct mr_plan_file *file,
                            const struct mr_store_rates *nvme) {
   const struct mr_plan_header *header = mr_plan_file_header(file);
-  mr_status status = check_machine(plan, header->machine);
+  mr_status status = check_machine(plan, header);
   if (status == MR_OK) {
     status = check_job(plan, &header->job);
   }

@@ -49,6 +49,7 @@ static void draw_init(struct draw *draw, struct mr_random *random) {
   }
   assert_true(draw->plan->fits);
   snprintf(draw->header.machine, sizeof draw->header.machine, "a \"machine\"|2|2");
+  draw->header.described = true;
   mr_graph_digest(draw->graph, &draw->header.job);
   memcpy(draw->header.budget_bytes, draw->problem.budget_bytes, sizeof draw->header.budget_bytes);
   draw->header.footprint_bytes = draw->plan->footprint_bytes;
@@ -176,6 +177,7 @@ static void header_comes_back(void **state) {
   assert_int_equal(mr_plan_file_open("text", text, strlen(text), &file), MR_OK);
   const struct mr_plan_header *header = mr_plan_file_header(file);
   assert_string_equal(header->machine, draw.header.machine);
+  assert_int_equal(header->described, draw.header.described);
   assert_memory_equal(header->budget_bytes, draw.header.budget_bytes, sizeof header->budget_bytes);
   assert_int_equal(header->footprint_bytes, draw.header.footprint_bytes);
   assert_int_equal(header->again_count, 2);

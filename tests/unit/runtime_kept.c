@@ -332,6 +332,40 @@ static void a_described_machine_is_planned_for_and_not_run_on(void **state) {
   world_fini(&world);
 }
 
+/* Whoever describes this machine, but larger, may give it its name. */
+static void a_description_is_not_the_machine_of_its_name(void **state) {
+  (void)state;
+  struct world world;
+  struct mr_options options;
+  char line[512];
+  char described[160];
+  snprintf(described, sizeof described, "%s.described", plan_path);
+  world_init(&world, shape);
+  world_options(&options, MR_GIB, MR_GIB, MR_OFFLOAD_HOST);
+  struct mr_plan *plan = make_plan(&world, &options);
+  FILE *from = fopen(H100_PROFILE, "re");
+  FILE *to = fopen(described, "we");
+  assert_true(from != NULL && to != NULL);
+  while (fgets(line, sizeof line, from) != NULL) {
+    bool names = strncmp(line, "name ", 5) == 0;
+    assert_true(fprintf(to, names ? "name = %s\n" : "%s", names ? mr_plan_machine(plan) : line) >
+                0);
+  }
+  assert_int_equal(fclose(from), 0);
+  assert_int_equal(fclose(to), 0);
+  mr_plan_destroy(plan);
+  struct mr_options elsewhere;
+  mr_options_init(&elsewhere);
+  elsewhere.profile_path = described;
+  plan = make_plan(&world, &elsewhere);
+  assert_int_equal(mr_plan_save(plan, plan_path), MR_OK);
+  mr_plan_destroy(plan);
+  options.plan_path = plan_path;
+  check_refused(&world, &options, MR_INVALID, "as a file describes it, not this one itself");
+  assert_int_equal(remove(described), 0);
+  world_fini(&world);
+}
+
 int main(void) {
   snprintf(plan_path, sizeof plan_path, "/var/tmp/memrun-kept-%ld.plan", (long)getpid());
   mr_log_configure(keep_line, NULL, MR_LOG_ERROR);
@@ -343,6 +377,7 @@ int main(void) {
       cmocka_unit_test(damaged_files_are_refused),
       cmocka_unit_test(only_plans_that_fit_are_kept),
       cmocka_unit_test(a_described_machine_is_planned_for_and_not_run_on),
+      cmocka_unit_test(a_description_is_not_the_machine_of_its_name),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   (void)unlink(plan_path);
