@@ -13,6 +13,7 @@
 
 #define FAULT_BYTES           256u
 #define STATE_MOST_FILE_BYTES (64ull << 20)
+#define NAME_LEAST            13 /* characters of step-00000001 */
 
 /* Opens a file of a checkpoint; what is missing or unreadable is a fault of the checkpoint. */
 static int open_file(const char *directory, const char *name, uint64_t *bytes_out, char *fault) {
@@ -140,8 +141,8 @@ static void refuse(const char *path, const char *fault, const char *directory,
          fault);
 }
 
-/* Splits a checkpoint's own path into its directory and number; false where it is none. */
-static bool split_path(const char *path, char *directory_out, uint64_t *step_out) {
+/* Splits a checkpoint's own path into its directory and number; false where its name is none. */
+static bool split_name(const char *path, char *directory_out, uint64_t *step_out) {
   size_t length = strlen(path);
   while (length > 1 && path[length - 1] == '/') {
     length--;
@@ -155,7 +156,7 @@ static bool split_path(const char *path, char *directory_out, uint64_t *step_out
   const char *name = slash == NULL ? directory_out : slash + 1;
   unsigned long long step = 0;
   int used = 0;
-  if (sscanf(name, "step-%19llu%n", &step, &used) != 1 || name[used] != '\0') {
+  if (sscanf(name, "step-%19llu%n", &step, &used) != 1 || name[used] != '\0' || used < NAME_LEAST) {
     return false;
   }
   *step_out = step;
@@ -165,6 +166,21 @@ static bool split_path(const char *path, char *directory_out, uint64_t *step_out
     *slash = '\0';
   }
   return true;
+}
+
+/* Whether the path is a checkpoint itself, by its own name or, of a link, that of what it is. */
+static bool split_path(const char *path, char *directory_out, uint64_t *step_out) {
+  char state[TRAIN_PATH_BYTES];
+  if (split_name(path, directory_out, step_out)) {
+    return true;
+  }
+  if (train_path(state, path, CHECKPOINT_STATE) != MR_OK || access(state, F_OK) != 0) {
+    return false;
+  }
+  char *real = realpath(path, NULL);
+  bool is_one = real != NULL && split_name(real, directory_out, step_out);
+  free(real);
+  return is_one;
 }
 
 /* The checkpoint's number and the ascending numbers of it and those before it, in its directory. */

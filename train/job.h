@@ -20,7 +20,8 @@ struct trainer {
   int32_t *tokens, *targets; /* one window */
   float *piece;              /* TRAIN_PIECE_BYTES, for streaming tensors */
   uint64_t steps_done;
-  uint64_t next_window; /* of the data */
+  uint64_t next_window;     /* of the data */
+  const volatile int *stop; /* not 0: evaluations end; NULL: nobody can say so */
 };
 
 #define TRAIN_PIECE_ELEMENTS (TRAIN_PIECE_BYTES / sizeof(float))

@@ -35,13 +35,14 @@ static mr_status one_step(struct trainer *trainer, const struct trainer_events *
   if (events->stepped != NULL) {
     events->stepped(events->context, trainer, &step);
   }
-  if (due(trainer->steps_done, options->eval_every)) {
-    status = evaluate(trainer, events);
-  }
   bool last = trainer->steps_done >= options->steps;
-  if (status == MR_OK && options->checkpoint_dir != NULL &&
+  /* First what must not be lost: an evaluation may be long, and fail. */
+  if (options->checkpoint_dir != NULL &&
       (last || due(trainer->steps_done, options->checkpoint_every))) {
     status = checkpoint(trainer, events);
+  }
+  if (status == MR_OK && due(trainer->steps_done, options->eval_every)) {
+    status = evaluate(trainer, events);
   }
   return status;
 }
@@ -50,7 +51,8 @@ static mr_status one_step(struct trainer *trainer, const struct trainer_events *
  * knows why and says so. */
 static mr_status interrupted(struct trainer *trainer, const struct trainer_events *events) {
   const struct trainer_options *options = &trainer->options;
-  bool written = due(trainer->steps_done, options->checkpoint_every);
+  bool written =
+      due(trainer->steps_done, options->checkpoint_every) || trainer->steps_done >= options->steps;
   bool moved = trainer->steps_done + 1 > trainer->info.first_step;
   if (options->checkpoint_dir != NULL && moved && !written) {
     mr_status status = checkpoint(trainer, events);
@@ -72,6 +74,7 @@ mr_status trainer_train(const struct trainer_options *options, const struct trai
     return status;
   }
   *trainer_out = trainer;
+  trainer->stop = stop;
   if (events->started != NULL) {
     events->started(events->context, trainer);
   }
@@ -84,6 +87,9 @@ mr_status trainer_train(const struct trainer_options *options, const struct trai
       return interrupted(trainer, events);
     }
     status = one_step(trainer, events);
+  }
+  if (status == MR_INTERRUPTED && stop != NULL && *stop != 0) {
+    return interrupted(trainer, events); /* in an evaluation */
   }
   if (status == MR_OK && options->save_dir != NULL) {
     status = trainer_save(trainer);

@@ -64,7 +64,8 @@ MR_CHECK_RESULT mr_status optimizer_finish(struct optimizer *optimizer);
 
 /*
  * The learning rate of step `step` (from 1): rises linearly over `warmup` steps, then falls along a
- * cosine to min_lr at step `decay_steps` (llm.c's schedule); constant where decay_steps is 0.
+ * cosine to min_lr at the step after step `decay_steps` (llm.c's schedule, whose steps count from
+ * 0); constant where decay_steps is 0.
  */
 double optimizer_rate(const struct optimizer_options *options, uint64_t step);
 

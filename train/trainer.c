@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/common.h"
@@ -98,6 +99,7 @@ static mr_status open_data(struct trainer *trainer) {
   if (options->elsewhere && options->data_path == NULL && options->eval_data_path == NULL) {
     return MR_OK;
   }
+  uint64_t evaluation_windows = options->eval_batches + (uint64_t)options->grad_accum;
   struct data_options data = {.path = options->data_path,
                               .vocab = trainer->info.vocab,
                               .batch = trainer->info.batch,
@@ -105,11 +107,14 @@ static mr_status open_data(struct trainer *trainer) {
                               .seed = options->seed,
                               .shuffle = options->shuffle,
                               .windows = options->steps * options->grad_accum};
+  if (options->eval_every != 0 && options->eval_data_path == NULL) {
+    data.windows = data.windows > evaluation_windows ? data.windows : evaluation_windows;
+  }
   mr_status status = data_open(&data, &trainer->data);
   if (status == MR_OK && options->eval_data_path != NULL) {
     data.path = options->eval_data_path;
     data.shuffle = false;
-    data.windows = options->eval_batches + (uint64_t)options->grad_accum;
+    data.windows = evaluation_windows;
     status = data_open(&data, &trainer->eval_data);
   }
   if (status == MR_OK) {
@@ -204,9 +209,26 @@ static mr_status draw_weights(struct trainer *trainer) {
   return status;
 }
 
-/* Checkpoints of another run are not mixed with this one's. */
-static mr_status check_fresh(const struct trainer_options *options) {
-  if (options->checkpoint_dir == NULL || options->resume_dir != NULL) {
+/* Whether the checkpoint lies in the directory. */
+static bool lies_in(const struct checkpoint *checkpoint, const char *directory) {
+  char parent[TRAIN_PATH_BYTES];
+  struct stat there;
+  struct stat here;
+  snprintf(parent, sizeof parent, "%s", checkpoint->path);
+  char *slash = strrchr(parent, '/');
+  if (slash != NULL) {
+    *slash = '\0';
+  }
+  return slash != NULL && stat(parent, &there) == 0 && stat(directory, &here) == 0 &&
+         there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
+/* Checkpoints of another run are not mixed with this one's: only where it goes on from one of them
+ * are there any. */
+static mr_status check_fresh(const struct trainer_options *options,
+                             const struct checkpoint *checkpoint) {
+  if (options->checkpoint_dir == NULL ||
+      (checkpoint->state != NULL && lies_in(checkpoint, options->checkpoint_dir))) {
     return MR_OK;
   }
   uint64_t *steps = NULL;
@@ -226,10 +248,14 @@ static mr_status check_fresh(const struct trainer_options *options) {
 /* What can be refused before a byte is allocated or written. */
 static mr_status check_files(struct trainer *trainer, struct checkpoint *checkpoint) {
   const struct trainer_options *options = &trainer->options;
-  mr_status status = check_fresh(options);
-  if (status == MR_OK && options->resume_dir != NULL) {
+  mr_status status = MR_OK;
+  if (options->resume_dir != NULL) {
     status = checkpoint_find(trainer, options->resume_dir, checkpoint);
-  } else if (status == MR_OK && options->init_path != NULL) {
+  }
+  if (status == MR_OK) {
+    status = check_fresh(options, checkpoint);
+  }
+  if (status == MR_OK && options->resume_dir == NULL && options->init_path != NULL) {
     status = weights_check(trainer->step, options->init_path);
   }
   return status;
@@ -380,6 +406,9 @@ mr_status trainer_evaluate(struct trainer *trainer, double *loss_out) {
   uint32_t steps = (trainer->options.eval_batches + each - 1) / each;
   double sum = 0;
   for (uint32_t i = 0; i < steps; i++) {
+    if (trainer->stop != NULL && *trainer->stop != 0) {
+      return MR_INTERRUPTED;
+    }
     mr_status status = MR_OK;
     for (uint32_t j = 0; status == MR_OK && j < each; j++) {
       uint64_t window = data_evaluation_window(source, (uint64_t)i * each + j);

@@ -188,6 +188,27 @@ class Kept(harness.Case):
                          (path / "rest/model.safetensors").read_bytes())
         self.assertNotIn("was written with", rest.err)
 
+    def test_checkpoints_of_runs_do_not_mix(self):
+        one, other = harness.folder("one"), harness.folder("other")
+        self.assert_status(harness.run(*job("--ckpt", one)), 0)
+        self.assert_status(harness.run(*job("--steps", "6", "--ckpt", other)), 0)
+        outcome = harness.run(*job("--steps", "8", "--resume", one, "--ckpt", other))
+        self.assert_fails(outcome, harness.USAGE, other, "holds a checkpoint of step 6 already")
+        self.assertEqual([path.name for path in other.iterdir()], ["step-00000006"])
+        fresh = harness.folder("fresh")
+        for path in (one, fresh):  # its own directory, and an empty one
+            outcome = harness.run(*job("--steps", "5", "--resume", one, "--ckpt", path))
+            self.assert_status(outcome, 0)
+
+    def test_a_checkpoint_by_another_name(self):
+        path = harness.folder("named") / "step-2"
+        self.assert_status(harness.run(*job("--ckpt", path)), 0)
+        latest = harness.folder("links") / "latest"
+        latest.symlink_to(path / "step-00000004")
+        for name in (path, latest):
+            outcome = harness.run(*job("--steps", "5", "--resume", name))
+            self.assertEqual([event["step"] for event in outcome.events("step")], [5])
+
     def test_resume_with_other_matrix_products_is_told(self):
         path = harness.folder("products")
         self.assert_status(harness.run(*job("--steps", "2", "--ckpt", path, "--reference")), 0)
@@ -461,6 +482,19 @@ class Ends(harness.Case):
         self.assertEqual([event["step"] for event in rest.events("step")], [last + 1])
         whole = harness.run(*job("--steps", last + 1))
         self.assertEqual(whole.events("done")[0]["losses"][-1], rest.events("step")[0]["loss"])
+
+    def test_signal_in_an_evaluation(self):
+        """The checkpoint that is due comes first, and the evaluation does not go on to its end."""
+        path = harness.folder("evaluating")
+        often = ["--steps", "10", "--eval-every", "2", "--eval-batches", "1000000"]
+        process = harness.start(job(*often, "--ckpt", path, "--ckpt-every", "2"),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while '"checkpoint"' not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=harness.TIMEOUT)
+        outcome = harness.Outcome(["train"], process.returncode, out, err)
+        self.assert_fails(outcome, harness.INTERRUPTED, "--resume " + str(path))
 
     def test_second_signal_ends_at_once(self):
         self.assert_status(self.interrupt(signal.SIGINT, signal.SIGTERM), harness.INTERRUPTED)
