@@ -4,12 +4,14 @@
 #
 #   bench/nvme.sh [BUILD [DIRECTORY [ROUNDS]]]
 #
-# BUILD is a build folder with bench_nvme (build/release), DIRECTORY where the files go
-# (build/bench-nvme; removed at the end), ROUNDS at least 20. Takes about six minutes.
+# BUILD is a build folder with bench_nvme (build/release), DIRECTORY where a folder for the files is
+# made (build), which is removed at the end, ROUNDS at least 20. Takes about six minutes.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:-build/release}
-directory=${2:-build/bench-nvme}
+above=${2:-build}
+mkdir -p "$above"
+directory=$(mktemp -d "$above/bench-nvme.XXXXXX")
 rounds=${3:-24}
 result="$here/results/nvme.txt"
 pages=/proc/sys/vm/nr_hugepages
@@ -40,9 +42,9 @@ if [ -w "$pages" ]; then
   fi
 fi
 
-mkdir -p "$directory" "$here/results"
+mkdir -p "$here/results"
 {
-  echo "\$ bench/nvme.sh $build $directory $rounds"
+  echo "\$ bench/nvme.sh $build $above $rounds"
   echo "$(uname -sr), $(nproc) processors, $(fio --version) with --iomem=$memory"
   timeout 900 "$build/bench/bench_nvme" "$directory" "$memory" "$rounds"
 } >"$result.new"

@@ -36,8 +36,15 @@ static mr_status path_of(const struct cli *cli, const char *ending, char *path) 
 
 /* Minutes of measuring are not lost to a folder that cannot be written. */
 static mr_status check_results(const struct cli *cli) {
+  static const char *const endings[] = {".svg", ".json"};
   char path[MAX_PATH];
-  mr_status status = path_of(cli, ".json", path);
+  mr_status status = MR_OK;
+  for (size_t i = 0; i < MR_COUNT_OF(endings) && status == MR_OK; i++) {
+    status = path_of(cli, endings[i], path);
+    if (status == MR_OK) {
+      status = job_spares(cli, "--results", path);
+    }
+  }
   if (status != MR_OK) {
     return status;
   }

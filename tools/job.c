@@ -77,6 +77,18 @@ void job_prepare(struct cli *cli) {
   }
 }
 
+mr_status job_spares(const struct cli *cli, const char *option, const char *out_path) {
+  const struct trainer_options *job = &cli->train;
+  bool keeps_plan = out_path == cli->out_path; /* the plan that was read may be kept anew */
+  const char *const read[] = {job->data_path, job->eval_data_path, job->init_path,
+                              job->run.profile_path, keeps_plan ? NULL : job->run.plan_path};
+  mr_status status = MR_OK;
+  for (size_t i = 0; i < MR_COUNT_OF(read) && status == MR_OK; i++) {
+    status = output_spares(option, out_path, read[i]);
+  }
+  return status;
+}
+
 json_t *job_read_json(const char *what, char *text, mr_status *status_out) {
   json_t *object = NULL;
   json_error_t error;

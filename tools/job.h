@@ -23,6 +23,11 @@ const char *job_parameters_format(uint64_t count, struct job_count *buffer);
 /* Settles what the command line left open: where NVMe is, and the budgets of the default job. */
 void job_prepare(struct cli *cli);
 
+/* MR_INVALID, with a line: what the option would write is a file that the job reads; out_path may
+ * be NULL. */
+MR_CHECK_RESULT mr_status job_spares(const struct cli *cli, const char *option,
+                                     const char *out_path);
+
 /* The first half of it: NVMe alone. */
 void job_prepare_nvme(struct cli *cli);
 

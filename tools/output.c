@@ -169,7 +169,7 @@ uint32_t output_columns(void) {
 mr_status output_spares(const char *option, const char *out_path, const char *in_path) {
   struct stat out;
   struct stat in;
-  if (out_path == NULL || stat(out_path, &out) != 0 || stat(in_path, &in) != 0 ||
+  if (out_path == NULL || in_path == NULL || stat(out_path, &out) != 0 || stat(in_path, &in) != 0 ||
       out.st_dev != in.st_dev || out.st_ino != in.st_ino || !S_ISREG(out.st_mode)) {
     return MR_OK;
   }

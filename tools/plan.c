@@ -173,7 +173,10 @@ mr_status command_plan(struct cli *cli, struct output *output) {
   }
   job_prepare(cli);
   struct trainer *trainer = NULL;
-  mr_status status = trainer_prepare(&cli->train, &trainer);
+  mr_status status = job_spares(cli, "--out", cli->out_path);
+  if (status == MR_OK) {
+    status = trainer_prepare(&cli->train, &trainer);
+  }
   if (status != MR_OK) {
     return status;
   }

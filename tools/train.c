@@ -271,7 +271,10 @@ mr_status command_train(struct cli *cli, struct output *output) {
   job_prepare(cli);
   signals_end_in_order();
   struct trainer *trainer = NULL;
-  mr_status status = trainer_train(&cli->train, &events, training.stop, &trainer);
+  mr_status status = job_spares(cli, "--trace", cli->train.run.trace_path);
+  if (status == MR_OK) {
+    status = trainer_train(&cli->train, &events, training.stop, &trainer);
+  }
   progress_stop(training.progress);
   bool ended = status == MR_OK || status == MR_INTERRUPTED;
   if (ended && training.failed != MR_OK) {

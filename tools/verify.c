@@ -56,7 +56,10 @@ mr_status command_verify(struct cli *cli, struct output *output) {
   job_prepare(cli);
   signals_end_in_order();
   const char *scratch = cli->scratch_dir != NULL ? cli->scratch_dir : cli_scratch_dir();
-  mr_status status = trainer_verify(&cli->train, scratch, signals_stop_word(), &found);
+  mr_status status = job_spares(cli, "--trace", cli->train.run.trace_path);
+  if (status == MR_OK) {
+    status = trainer_verify(&cli->train, scratch, signals_stop_word(), &found);
+  }
   if (status == MR_INTERRUPTED) {
     mr_log(MR_LOG_ERROR, "interrupted: nothing was compared");
   }

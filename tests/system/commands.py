@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""plan, info, bench, and the two commands that the README opens with."""
+"""plan, info, bench, what is read, and the two commands that the README opens with."""
 
 import os
 import pathlib
@@ -417,6 +417,32 @@ class Info(harness.Case):
                                   path, "not overwritten")
                 self.assertEqual(path.read_text(), text)
         self.assert_fails(harness.run("info", "--profile", path.parent), harness.IO, path.parent)
+
+
+class Files(harness.Case):
+
+    def test_what_is_read_is_not_written_over(self):
+        def train(*more):
+            return ["train", *TINY, *more]
+
+        data = harness.folder("read") / "text"
+        data.write_bytes(bytes(range(97, 123)) * 100)
+        profile = data.parent / "here.json"
+        weights = harness.folder("weights")
+        self.assert_status(harness.run(*train("--save", weights, "--profile", profile)), 0)
+        model = weights / "model.safetensors"
+        pressure = ["bench", "pressure", *TINY, "--results", profile.with_suffix("")]
+        for path, command in ((data, train("--data", data, "--trace", data)),
+                              (data, train("--eval-data", data, "--eval-every", 2, "--trace",
+                                           data)),
+                              (profile, train("--profile", profile, "--trace", profile)),
+                              (profile, [*pressure, "--profile", profile]),
+                              (model, ["plan", *TINY, "--init", model, "--out", model]),
+                              (data, ["verify", *TINY, "--data", data, "--trace", data])):
+            before = path.read_bytes()
+            outcome = harness.run(*command)
+            self.assert_fails(outcome, harness.USAGE, "is the file that is read")
+            self.assertEqual(path.read_bytes(), before)
 
 
 class Bench(harness.Case):
