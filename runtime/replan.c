@@ -340,14 +340,17 @@ mr_status mr_run_review(struct mr_run *run) {
     return MR_OK;
   }
   mr_status status = look(run, replan ? AIM_BETTER : AIM_FORECAST);
-  if (status != MR_NO_MEMORY || mr_run_status(run) != MR_OK) {
-    return status == MR_NO_MEMORY ? mr_run_status(run) : status;
+  if (status != MR_NO_MEMORY) {
+    return status;
   }
-  mr_log_once(MR_LOG_WARN,
-              "there was no memory for another plan before step %llu; the run goes on with the "
-              "present one",
-              (unsigned long long)run->step_index + 1);
-  return MR_OK;
+  status = mr_run_status(run);
+  if (status == MR_OK) { /* the present plan is still good */
+    mr_log_once(MR_LOG_WARN,
+                "there was no memory for another plan before step %llu; the run goes on with the "
+                "present one",
+                (unsigned long long)run->step_index + 1);
+  }
+  return status;
 }
 
 mr_status mr_run_make_room(struct mr_run *run) {

@@ -157,7 +157,10 @@ mr_status bench_offload(struct cli *cli, struct output *output) {
   }
   job_prepare(cli);
   signals_end_in_order();
-  mr_status status = create_both(cli, &bench);
+  mr_status status = job_spares(cli, "--trace", cli->train.run.trace_path);
+  if (status == MR_OK) {
+    status = create_both(cli, &bench);
+  }
   if (status == MR_OK) {
     status = run_rounds(&bench, cli->rounds);
   }

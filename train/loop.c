@@ -25,6 +25,13 @@ static mr_status checkpoint(struct trainer *trainer, const struct trainer_events
   return status;
 }
 
+/* Whether a step ends with a checkpoint: the last one does, and those that are due. */
+static bool keeps(const struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  return options->checkpoint_dir != NULL && (trainer->steps_done >= options->steps ||
+                                             due(trainer->steps_done, options->checkpoint_every));
+}
+
 static mr_status one_step(struct trainer *trainer, const struct trainer_events *events) {
   const struct trainer_options *options = &trainer->options;
   struct trainer_step step;
@@ -35,10 +42,8 @@ static mr_status one_step(struct trainer *trainer, const struct trainer_events *
   if (events->stepped != NULL) {
     events->stepped(events->context, trainer, &step);
   }
-  bool last = trainer->steps_done >= options->steps;
   /* First what must not be lost: an evaluation may be long, and fail. */
-  if (options->checkpoint_dir != NULL &&
-      (last || due(trainer->steps_done, options->checkpoint_every))) {
+  if (keeps(trainer)) {
     status = checkpoint(trainer, events);
   }
   if (status == MR_OK && due(trainer->steps_done, options->eval_every)) {
@@ -50,11 +55,8 @@ static mr_status one_step(struct trainer *trainer, const struct trainer_events *
 /* Ends an interrupted job so that it can be resumed from where it stands. Who set the stop word
  * knows why and says so. */
 static mr_status interrupted(struct trainer *trainer, const struct trainer_events *events) {
-  const struct trainer_options *options = &trainer->options;
-  bool written =
-      due(trainer->steps_done, options->checkpoint_every) || trainer->steps_done >= options->steps;
   bool moved = trainer->steps_done + 1 > trainer->info.first_step;
-  if (options->checkpoint_dir != NULL && moved && !written) {
+  if (trainer->options.checkpoint_dir != NULL && moved && !keeps(trainer)) {
     mr_status status = checkpoint(trainer, events);
     if (status != MR_OK) {
       return status;
