@@ -24,9 +24,15 @@ static const char *format(uint64_t bytes, bool up, struct mr_size_text *buffer) 
     unit++;
   }
   int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  double shown_units = digits == 0 ? 1 : digits == 1 ? 10 : 100;
-  value = up ? ceil(value * shown_units) / shown_units : value;
-  snprintf(buffer->text, sizeof buffer->text, "%.*f %s", digits, value, units[unit]);
+  unsigned shown = digits == 0 ? 1 : digits == 1 ? 10 : 100;
+  double parts = value * shown;
+  unsigned number = (unsigned)(up ? ceil(parts) : nearbyint(parts));
+  if (digits == 0) {
+    snprintf(buffer->text, sizeof buffer->text, "%u %s", number, units[unit]);
+  } else {
+    snprintf(buffer->text, sizeof buffer->text, "%u.%0*u %s", number / shown, digits,
+             number % shown, units[unit]);
+  }
   return buffer->text;
 }
 

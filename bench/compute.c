@@ -254,7 +254,7 @@ int main(int argc, char **argv) {
                         .cpu_clock = bench_clock_argument(argc, argv, 4)};
   /* The library's own threads would spin on for milliseconds and take processors from our team. */
   MR_ASSERT(setenv("OMP_WAIT_POLICY", "passive", 0) == 0);
-  if (kernel_gemm_open(argc > 3 ? argv[3] : "auto") != MR_OK) return 2;
+  if (kernel_gemm_open(argc > 3 ? argv[3] : "auto", bench.threads) != MR_OK) return 2;
   if (mr_team_create(bench.threads, &bench.team) != MR_OK) return 2;
   bench.whole = whole_open(kernel_gemm_name());
   bench.a = bench_floats((uint64_t)LARGE * LARGE, 1, true);

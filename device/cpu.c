@@ -107,7 +107,7 @@ static mr_status reserve(struct mr_device *device, const struct mr_device_config
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (device->reservation == MAP_FAILED) {
     struct mr_size_text text;
-    mr_log(MR_LOG_ERROR, "device: no addresses for %s of instances: %s",
+    mr_log(MR_LOG_ERROR, "device: no addresses for %s of instances: %s; ulimit -v may limit them",
            mr_size_format(bytes, &text), strerror(errno));
     device->reservation = NULL;
     return MR_NO_MEMORY;

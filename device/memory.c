@@ -47,8 +47,8 @@ mr_status mr_memory_reserve(uint64_t bytes, uint64_t alignment_bytes, const char
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
     struct mr_size_text text;
-    mr_log(MR_LOG_ERROR, "%s: no addresses for %s: %s", what, mr_size_format(bytes, &text),
-           strerror(errno));
+    mr_log(MR_LOG_ERROR, "%s: no addresses for %s: %s; ulimit -v may limit them", what,
+           mr_size_format(bytes, &text), strerror(errno));
     return MR_NO_MEMORY;
   }
   uint64_t excess = (uintptr_t)mapping % alignment_bytes;

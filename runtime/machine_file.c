@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -106,13 +107,24 @@ static const struct unit flop_units[] = {{"FLOP/s", 1},     {"MFLOP/s", 1e6},  {
 static const struct unit second_units[] = {
     {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {NULL, 0}};
 
+/* As strtod, with a point whatever the client's locale has there. */
+static double read_double(const char *text, char **end_out) {
+  locale_t point = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+  if (point == (locale_t)0) {
+    return strtod(text, end_out);
+  }
+  double number = strtod_l(text, end_out, point);
+  freelocale(point);
+  return number;
+}
+
 /* "12.5 GB/s": digits, perhaps a point, and one of the units. */
 static bool read_quantity(const char *text, const struct unit *units, double *value_out) {
   char *end = NULL;
   if (!isdigit((unsigned char)text[0]) || strcspn(text, "xX") < strspn(text, "0123456789.eExX")) {
     return false;
   }
-  double number = strtod(text, &end);
+  double number = read_double(text, &end);
   end += strspn(end, " \t");
   while (units->text != NULL && strcmp(units->text, end) != 0) {
     units++;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include "runtime/runtime.h"
 
@@ -195,10 +196,26 @@ static bool can_replan(const struct mr_settings *settings, const struct mr_optio
   return caps.deferred && !chosen;
 }
 
+/* Pages of plans are mapped and given back by themselves, and may be this small. */
+static mr_status check_pages(const struct mr_settings *settings) {
+  long page_bytes = sysconf(_SC_PAGESIZE);
+  if (settings->machine != NULL || page_bytes <= (long)MR_LEAST_PAGE_BYTES) {
+    return MR_OK;
+  }
+  mr_log(MR_LOG_ERROR,
+         "this kernel has pages of %ld bytes, memrun needs such of 4096: boot another kernel, or "
+         "plan for this machine with a description of it",
+         page_bytes);
+  return MR_UNSUPPORTED;
+}
+
 static mr_status fill(struct mr_settings *settings, const struct mr_options *options,
                       const struct mr_graph *graph) {
   settings->device = mr_device_find(options->device);
   mr_status status = take_files(settings, options);
+  if (status == MR_OK) {
+    status = check_pages(settings);
+  }
   if (status != MR_OK) {
     return status;
   }

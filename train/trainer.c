@@ -54,7 +54,8 @@ static mr_status open_kernels(struct trainer *trainer) {
   if (options->reference) {
     return MR_OK;
   }
-  mr_status status = kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm);
+  mr_status status =
+      kernel_gemm_open(options->gemm == NULL ? "auto" : options->gemm, options->run.threads);
   return status == MR_OK ? kernel_gemm_check(options->dtype) : status;
 }
 

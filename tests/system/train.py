@@ -512,6 +512,14 @@ class Ends(harness.Case):
                               preexec_fn=limit)
         self.assert_fails(outcome, harness.IO, "File too large")
 
+    def test_a_limit_of_addresses(self):
+        """OpenBLAS would ask for ever for the addresses of its buffers."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (200 * harness.MIB, 200 * harness.MIB))
+
+        outcome = harness.run(*job("--gemm", "openblas"), preexec_fn=limit)
+        self.assert_fails(outcome, harness.DOES_NOT_FIT, "no addresses for OpenBLAS")
+
     def test_closed_pipe(self):
         process = harness.start(job("--steps", "1000000"), stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)

@@ -124,8 +124,8 @@ static void same_bits_of_training_shapes(void **state) {
 
 static void refuses_unknown_libraries(void **state) {
   (void)state;
-  assert_int_equal(kernel_gemm_open("mkl"), MR_INVALID);
-  assert_int_equal(kernel_gemm_open("auto"), MR_OK);
+  assert_int_equal(kernel_gemm_open("mkl", 2), MR_INVALID);
+  assert_int_equal(kernel_gemm_open("auto", 2), MR_OK);
   assert_non_null(kernel_gemm_name());
 }
 
@@ -144,7 +144,7 @@ static int open_library(void **state) {
   (void)state;
   const char *choice = getenv("MEMRUN_GEMM");
   unsetenv("OPENBLAS_CORETYPE"); /* a user's wish, which stands before memrun's choice */
-  mr_status status = kernel_gemm_open(choice != NULL ? choice : "auto");
+  mr_status status = kernel_gemm_open(choice != NULL ? choice : "auto", 2);
   if (status == MR_UNSUPPORTED) exit(77);
   return status == MR_OK ? 0 : -1;
 }

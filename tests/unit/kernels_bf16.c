@@ -151,7 +151,7 @@ static void rounds_to_the_nearest_and_ties_to_even(void **state) {
 
 static int open_library(void **state) {
   (void)state;
-  if (kernel_gemm_open("auto") != MR_OK || kernel_gemm_check(MR_BF16) != MR_OK) exit(77);
+  if (kernel_gemm_open("auto", 2) != MR_OK || kernel_gemm_check(MR_BF16) != MR_OK) exit(77);
   return 0;
 }
 

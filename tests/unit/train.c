@@ -526,7 +526,7 @@ static void draws_do_not_depend_on_pieces(void **state) {
 
 static int open_gemm(void **state) {
   (void)state;
-  return kernel_gemm_open("auto") == MR_OK ? 0 : -1;
+  return kernel_gemm_open("auto", 2) == MR_OK ? 0 : -1;
 }
 
 int main(void) {

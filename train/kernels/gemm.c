@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "train/kernels/bf16.h"
 #include "train/kernels/kernels.h"
@@ -85,14 +86,56 @@ static const char *openblas_core(void) {
   return NULL;
 }
 
-static bool open_openblas(void) {
+/* OpenBLAS maps this much for every product that runs at a time, of which it uses little, and asks
+ * for ever where a limit of addresses or of memory that may be written leaves no room for it. */
+#define OPENBLAS_BUFFER_BYTES (128ull << 20)
+#define LIBRARY_BYTES         (64ull << 20) /* it itself */
+
+static bool has_room(uint64_t bytes) {
+  void *room =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return room != MAP_FAILED && munmap(room, bytes) == 0;
+}
+
+static mr_status refuse_openblas(uint32_t threads) {
+  mr_log(MR_LOG_ERROR,
+         "no addresses for OpenBLAS, which takes 128 MiB of them for each of %u threads: raise "
+         "ulimit -v and -d, use fewer --threads, or install libdnnl2",
+         threads);
+  return MR_NO_MEMORY;
+}
+
+/* Takes the buffers of so many threads now: what is reserved later would leave them no room. */
+static bool take_buffers(void *handle, uint32_t threads) {
+  void *(*allocate)(int) = NULL;
+  void (*release)(void *) = NULL;
+  if (!FIND(handle, "blas_memory_alloc", allocate) || !FIND(handle, "blas_memory_free", release)) {
+    return true;
+  }
+  void **buffers = calloc(threads, sizeof *buffers);
+  uint32_t count = 0;
+  while (buffers != NULL && count < threads && has_room(OPENBLAS_BUFFER_BYTES)) {
+    buffers[count++] = allocate(0);
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    release(buffers[i]);
+  }
+  free(buffers);
+  return count == threads;
+}
+
+/* MR_UNSUPPORTED: it is not here. */
+static mr_status open_openblas(uint32_t threads) {
+  if (!has_room(LIBRARY_BYTES + threads * OPENBLAS_BUFFER_BYTES)) {
+    return refuse_openblas(threads);
+  }
   /* The library reads both while it loads; 0.3.21 takes newer processors for Prescott, and its own
    * threads would only wait beside ours. A core type that the user has set stands. */
   const char *core = openblas_core();
   if (core != NULL) setenv("OPENBLAS_CORETYPE", core, 0);
   setenv("OPENBLAS_NUM_THREADS", "1", 1);
   void *handle = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) return false;
+  if (handle == NULL) return MR_UNSUPPORTED;
   char *(*corename)(void) = NULL, *(*config)(void) = NULL;
   void (*set_threads)(int) = NULL;
   if (!FIND(handle, "cblas_sgemm", library.cblas) ||
@@ -101,9 +144,13 @@ static bool open_openblas(void) {
       !FIND(handle, "openblas_set_num_threads", set_threads)) {
     library.cblas = NULL;
     dlclose(handle);
-    return false;
+    return MR_UNSUPPORTED;
   }
   set_threads(1);
+  if (!take_buffers(handle, threads)) {
+    library.cblas = NULL;
+    return refuse_openblas(threads);
+  }
   char product[32] = "OpenBLAS", version[16] = "?";
   sscanf(config(), "%31s %15s", product, version);
   snprintf(library.name, sizeof library.name, "openblas %s %s", version, corename());
@@ -112,10 +159,10 @@ static bool open_openblas(void) {
     mr_log(MR_LOG_WARN, "openblas runs its %s kernels, not %s as told: expect lower speed",
            corename(), wanted);
   }
-  return true;
+  return MR_OK;
 }
 
-mr_status kernel_gemm_open(const char *choice) {
+mr_status kernel_gemm_open(const char *choice, uint32_t threads) {
   bool automatic = strcmp(choice, "auto") == 0;
   bool dnnl = automatic || strcmp(choice, "dnnl") == 0;
   bool openblas = automatic || strcmp(choice, "openblas") == 0;
@@ -133,7 +180,8 @@ mr_status kernel_gemm_open(const char *choice) {
   }
   /* oneDNN before OpenBLAS: faster at the tiles of every shape in bench/results/compute.txt. */
   if (dnnl && open_dnnl()) return MR_OK;
-  if (openblas && open_openblas()) return MR_OK;
+  mr_status status = openblas ? open_openblas(threads) : MR_UNSUPPORTED;
+  if (status != MR_UNSUPPORTED) return status;
   mr_log(MR_LOG_ERROR,
          "no matrix library was found (tried%s%s): install libdnnl2 or "
          "libopenblas0-pthread",

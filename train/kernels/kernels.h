@@ -256,10 +256,11 @@ uint64_t kernel_head_stride(uint64_t vocab);
  * Finds the GEMM library before the first fast kernel runs and fixes it for the process: `choice`
  * is "auto", "dnnl" or "openblas". "auto" takes the first that loads in the order that the
  * committed benchmark justifies, so that results do not depend on timing. OpenBLAS is told the
- * processor's true core type where it would guess wrong. MR_UNSUPPORTED names what was tried and
- * the Debian package that provides it.
+ * processor's true core type where it would guess wrong, and takes what products of so many threads
+ * at a time need. MR_UNSUPPORTED names what was tried and the Debian package that provides it;
+ * MR_NO_MEMORY: OpenBLAS has no addresses for that.
  */
-MR_CHECK_RESULT mr_status kernel_gemm_open(const char *choice);
+MR_CHECK_RESULT mr_status kernel_gemm_open(const char *choice, uint32_t threads);
 
 /*
  * Whether the library that kernel_gemm_open took multiplies matrices of `dtype` on this processor.
