@@ -47,6 +47,7 @@ if(Python3_Interpreter_FOUND AND TARGET memrun_cli)
     --seq 1024)
   memrun_system_test(pressure pressure SLOW)
   memrun_system_test(train train SLOW)
+  memrun_system_test(ends ends SLOW)
   memrun_system_test(problem problem ARGUMENTS $<TARGET_FILE:problem_check>
     ${CMAKE_CURRENT_SOURCE_DIR}/data/plan)
   memrun_system_test(layout layout ARGUMENTS ${CMAKE_CURRENT_SOURCE_DIR}/data/layout)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two trainers of one job live side by side: one has all the memory that it wants, the other a
- * quarter of that for device and host together (or what the command line says; the host gets none
- * unless it says so, because on the cpu device both are the same memory). Groups of
- * steps alternate, and the order within a round too, so that whatever else the machine does falls
- * on both; the first step of a group is not measured, because it still feels the other's
- * write-backs. What is told is the median over rounds of each, and of the ratio within a round.
+ * quarter of that for device and host together (or what the command line says; beside NVMe the host
+ * gets none unless it says so, because on the cpu device both are the same memory, and with the
+ * host alone what is free). Groups of steps alternate, and the order within a round too, so that
+ * whatever else the machine does falls on both; the first step of a group is not measured, because
+ * it still feels the other's write-backs. What is told is the median over rounds of each, and of
+ * the ratio within a round.
  */
 #include <math.h>
 #include <string.h>
@@ -56,12 +57,12 @@ static mr_status create_both(struct cli *cli, struct offload_bench *bench) {
     return status;
   }
   uint64_t budget = bench->summary[FREE].footprint_bytes / BUDGET_PART;
-  if (!options_given(cli, "host-mem")) {
-    tight.run.host_bytes = 0;
+  uint64_t host_bytes = options_given(cli, "host-mem") ? tight.run.host_bytes : 0;
+  if (tight.run.offload != MR_OFFLOAD_HOST) {
+    tight.run.host_bytes = host_bytes;
   }
   if (!options_given(cli, "device-mem")) {
-    tight.run.device_bytes =
-        budget > tight.run.host_bytes ? budget - tight.run.host_bytes : BUDGET_LEAST;
+    tight.run.device_bytes = budget > host_bytes ? budget - host_bytes : BUDGET_LEAST;
   }
   return create(bench, TIGHT, &tight);
 }

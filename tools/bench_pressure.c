@@ -251,6 +251,11 @@ static mr_status take_turn(struct pressure *pressure, struct pressure_row *row, 
     return status;
   }
   mr_status failed = MR_OK;
+  if (row == pressure->rows && row->end.exit_status == mr_status_exit(MR_DOES_NOT_FIT)) {
+    row->state = PRESSURE_DOES_NOT_FIT;
+    mr_log(MR_LOG_WARN, "without budgets the job does not fit here: no speed is told beside it");
+    return MR_OK;
+  }
   if (row->end.exit_status != 0 || row->end.signal_number != 0) {
     failed = fail_row(pressure, row);
   } else {

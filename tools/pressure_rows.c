@@ -56,7 +56,9 @@ struct mr_options pressure_run_options(const struct pressure *pressure, enum pre
                                        uint64_t device_bytes) {
   struct mr_options run = pressure->cli->train.run;
   run.device_bytes = device_bytes;
-  if (run.offload == MR_OFFLOAD_NVME && !options_given(pressure->cli, "host-mem")) {
+  bool nvme =
+      run.offload == MR_OFFLOAD_NVME || (run.offload == MR_OFFLOAD_AUTO && run.nvme_count > 0);
+  if (nvme && !options_given(pressure->cli, "host-mem")) {
     run.host_bytes = 0; /* on the cpu device both are the same memory */
   }
   if (device_bytes == MR_BUDGET_AUTO) {

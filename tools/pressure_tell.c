@@ -46,7 +46,9 @@ static void add_budget(struct line *line, const struct pressure *pressure,
 /* Why a row has no figures. */
 static void add_reason(struct line *line, const struct pressure_row *row) {
   struct mr_size_text size;
-  if (row->state == PRESSURE_DOES_NOT_FIT) {
+  if (row->state == PRESSURE_DOES_NOT_FIT && row->device_bytes == UINT64_MAX) {
+    line_add(line, "does not fit here");
+  } else if (row->state == PRESSURE_DOES_NOT_FIT) {
     line_add(line, "needs %s", mr_size_format_enough(row->smallest_bytes, &size));
   } else if (row->state == PRESSURE_FAILED) {
     bool killed = row->end.signal_number != 0;
@@ -68,11 +70,16 @@ static void print_times(const struct pressure *pressure, struct output *output) 
     struct line line = {.length = 0};
     add_budget(&line, pressure, row);
     if (pressure_row_figures(pressure, row, &figures)) {
-      line_add(&line, " %9s %9s %5.1f %% %9s %8.3f %6.3f %8.3f  %s",
+      line_add(&line, " %9s %9s %5.1f %% %9s %8.3f ",
                job_seconds_format(figures.seconds, &seconds[0]),
                job_seconds_format(figures.predicted_seconds, &seconds[1]), 100 * figures.error,
-               job_seconds_format(figures.bound_seconds, &seconds[2]), figures.over_bound,
-               figures.speed, figures.most_speed, row->last.bound_by);
+               job_seconds_format(figures.bound_seconds, &seconds[2]), figures.over_bound);
+      if (isnan(figures.speed)) {
+        line_add(&line, "%6s %8s", "-", "-");
+      } else {
+        line_add(&line, "%6.3f %8.3f", figures.speed, figures.most_speed);
+      }
+      line_add(&line, "  %s", row->last.bound_by);
     } else {
       line_add(&line, "  ");
       add_reason(&line, row);

@@ -111,17 +111,12 @@ static void remove_leftovers(const char *directory) {
   if (stream == NULL) {
     return;
   }
-  static const char suffix[] = ".tmp-";
   for (struct dirent *entry = readdir(stream); entry != NULL; entry = readdir(stream)) {
     uint64_t step = 0;
     const char *rest = NULL;
     char path[TRAIN_PATH_BYTES];
-    if (!parse_name(entry->d_name, &step, &rest) || strncmp(rest, suffix, sizeof suffix - 1) != 0) {
-      continue;
-    }
-    pid_t owner = (pid_t)strtol(rest + sizeof suffix - 1, NULL, 10);
-    bool dead = owner == getpid() || (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH);
-    if (dead && train_path(path, directory, entry->d_name) == MR_OK) {
+    bool left = parse_name(entry->d_name, &step, &rest) && train_is_left_behind(rest);
+    if (left && train_path(path, directory, entry->d_name) == MR_OK) {
       checkpoint_remove(path);
     }
   }
@@ -251,8 +246,8 @@ static mr_status publish(const char *temporary, const char *path) {
 mr_status checkpoint_write(struct trainer *trainer, const char *directory, char *path_out) {
   char temporary[TRAIN_PATH_BYTES];
   char name[64];
-  snprintf(name, sizeof name, "step-%08llu.tmp-%ld", (unsigned long long)trainer->steps_done,
-           (long)getpid());
+  snprintf(name, sizeof name, "step-%08llu" TRAIN_UNFINISHED "%ld",
+           (unsigned long long)trainer->steps_done, (long)getpid());
   mr_status status = train_path(temporary, directory, name);
   if (status == MR_OK) {
     status = checkpoint_path(path_out, directory, trainer->steps_done);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <isa-l/crc.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,14 @@ mr_status train_path(char *path, const char *directory, const char *name) {
     return MR_INVALID;
   }
   return MR_OK;
+}
+
+bool train_is_left_behind(const char *rest) {
+  if (strncmp(rest, TRAIN_UNFINISHED, sizeof TRAIN_UNFINISHED - 1) != 0) {
+    return false;
+  }
+  pid_t owner = (pid_t)strtol(rest + sizeof TRAIN_UNFINISHED - 1, NULL, 10);
+  return owner == getpid() || (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH);
 }
 
 mr_status train_write_status(int error) {

@@ -53,6 +53,11 @@ MR_CHECK_RESULT mr_status train_path(char *path, const char *directory, const ch
 /* The status for the errno of a failed write: MR_NO_SPACE for a full disk or quota, else MR_IO. */
 mr_status train_write_status(int error);
 
+/* What is written has another name until it is whole: TRAIN_UNFINISHED and the process. */
+#define TRAIN_UNFINISHED ".tmp-"
+/* Whether `rest`, the end of a name, is such, of a process that ended meanwhile or of this one. */
+bool train_is_left_behind(const char *rest);
+
 /* read/write of all `bytes` at `offset`. They log the path, the offset and the cause; a file that
  * ends early gives MR_CORRUPT. */
 MR_CHECK_RESULT mr_status train_read_at(int fd, const char *path, uint64_t offset, void *data,

@@ -204,6 +204,8 @@ double optimizer_rate(const struct optimizer_options *options, uint64_t step) {
 void optimizer_scalars(const struct optimizer_options *options, uint64_t step,
                        float scalars_out[static OP_SCALAR_COUNT]) {
   scalars_out[OP_SCALAR_LR] = (float)optimizer_rate(options, step);
-  scalars_out[OP_SCALAR_CORRECTION1] = (float)(1.0 - pow(options->beta1, (double)step));
-  scalars_out[OP_SCALAR_CORRECTION2] = (float)(1.0 - pow(options->beta2, (double)step));
+  /* Of the betas as the moments have them, in single precision: near 1 the difference counts. */
+  double beta1 = (double)(float)options->beta1, beta2 = (double)(float)options->beta2;
+  scalars_out[OP_SCALAR_CORRECTION1] = (float)(1.0 - pow(beta1, (double)step));
+  scalars_out[OP_SCALAR_CORRECTION2] = (float)(1.0 - pow(beta2, (double)step));
 }

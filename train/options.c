@@ -7,8 +7,10 @@
 #include "train/common.h"
 #include "train/job.h"
 
-#define MOST_GRAD_ACCUM   4096u
-#define MOST_THREADS      1024u
+#define MOST_GRAD_ACCUM 4096u
+#define MOST_THREADS    1024u
+/* Second moments below 2^-120 are zero for the fast kernels; beside less, updates would explode. */
+#define LEAST_EPS         1e-15
 #define DEFAULT_DEVICE    (96ull << 20)
 #define DEFAULT_HOST      (24ull << 20)
 #define DEFAULT_STEPS     30u
@@ -72,7 +74,7 @@ static mr_status check_numbers(const struct trainer_options *options) {
       {"min-lr", options->min_lr, 0, 1e6},
       {"betas (the first)", options->beta1, 0, 0.9999999},
       {"betas (the second)", options->beta2, 0, 0.9999999},
-      {"eps", options->eps, 1e-30, 1e6},
+      {"eps", options->eps, LEAST_EPS, 1e6},
       {"weight-decay", options->weight_decay, 0, 1e6},
       {"clip", options->clip, 0, 1e30},
       {"grad-accum", options->grad_accum, 1, MOST_GRAD_ACCUM},

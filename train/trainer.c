@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trainer's life: made, stepped, evaluated, saved, destroyed. */
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -100,7 +101,10 @@ static mr_status open_data(struct trainer *trainer) {
   if (options->elsewhere && options->data_path == NULL && options->eval_data_path == NULL) {
     return MR_OK;
   }
+  bool evaluates = options->eval_every != 0 && options->eval_data_path == NULL;
   uint64_t evaluation_windows = options->eval_batches + (uint64_t)options->grad_accum;
+  /* Windows are shuffled for training alone: evaluations are of the file's first ones. */
+  bool apart = evaluates && options->data_path != NULL && options->shuffle;
   struct data_options data = {.path = options->data_path,
                               .vocab = trainer->info.vocab,
                               .batch = trainer->info.batch,
@@ -108,12 +112,12 @@ static mr_status open_data(struct trainer *trainer) {
                               .seed = options->seed,
                               .shuffle = options->shuffle,
                               .windows = options->steps * options->grad_accum};
-  if (options->eval_every != 0 && options->eval_data_path == NULL) {
+  if (evaluates && !apart) {
     data.windows = data.windows > evaluation_windows ? data.windows : evaluation_windows;
   }
   mr_status status = data_open(&data, &trainer->data);
-  if (status == MR_OK && options->eval_data_path != NULL) {
-    data.path = options->eval_data_path;
+  if (status == MR_OK && (apart || options->eval_data_path != NULL)) {
+    data.path = apart ? options->data_path : options->eval_data_path;
     data.shuffle = false;
     data.windows = evaluation_windows;
     status = data_open(&data, &trainer->eval_data);
@@ -477,6 +481,25 @@ static mr_status save_files(struct trainer *trainer, const char *model, const ch
   return status == MR_OK ? directory_sync(trainer->options.save_dir) : status;
 }
 
+/* Removes what processes left that died while they saved a model here. */
+static void remove_unfinished(const char *directory) {
+  static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_CONFIG};
+  DIR *stream = opendir(directory);
+  for (struct dirent *entry = stream == NULL ? NULL : readdir(stream); entry != NULL;
+       entry = readdir(stream)) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+      size_t length = strlen(names[i]);
+      if (strncmp(entry->d_name, names[i], length) == 0 &&
+          train_is_left_behind(entry->d_name + length)) {
+        unlinkat(dirfd(stream), entry->d_name, 0);
+      }
+    }
+  }
+  if (stream != NULL) {
+    closedir(stream);
+  }
+}
+
 mr_status trainer_save(struct trainer *trainer) {
   char model[TRAIN_PATH_BYTES];
   char config[TRAIN_PATH_BYTES];
@@ -485,17 +508,16 @@ mr_status trainer_save(struct trainer *trainer) {
     mr_log(MR_LOG_ERROR, "saving needs a directory: --save DIR");
     return MR_INVALID;
   }
-  snprintf(name, sizeof name, "%s.tmp-%ld", CHECKPOINT_MODEL, (long)getpid());
+  snprintf(name, sizeof name, "%s" TRAIN_UNFINISHED "%ld", CHECKPOINT_MODEL, (long)getpid());
   mr_status status = train_path(model, trainer->options.save_dir, name);
   if (status == MR_OK) {
-    snprintf(name, sizeof name, "%s.tmp-%ld", CHECKPOINT_CONFIG, (long)getpid());
+    snprintf(name, sizeof name, "%s" TRAIN_UNFINISHED "%ld", CHECKPOINT_CONFIG, (long)getpid());
     status = train_path(config, trainer->options.save_dir, name);
   }
   if (status != MR_OK) {
     return status;
   }
-  unlink(model); /* of a dead process that had this number */
-  unlink(config);
+  remove_unfinished(trainer->options.save_dir);
   status = save_files(trainer, model, config);
   if (status != MR_OK) {
     unlink(model);

@@ -79,11 +79,12 @@ class CommandLine(harness.Case):
 
     def test_values(self):
         for option, value in (
-                ("--batch", "0"), ("--batch", "-1"), ("--batch", "65537"), ("--batch", "2x"),
+                ("--batch", "0"), ("--batch", "-1"), ("--batch", "65536"), ("--batch", "2x"),
                 ("--batch", ""), ("--batch", " 2"), ("--batch", "1e3"), ("--batch", "0x10"),
                 ("--batch", "99999999999999999999999"), ("--layers", "1025"), ("--steps", "0"),
                 ("--seed", "-5"), ("--lr", "nan"), ("--lr", "inf"), ("--lr", "-1"),
                 ("--lr", "1e-3junk"), ("--lr", "0x1p-3"), ("--lr", "11"), ("--eps", "0"),
+                ("--eps", "1e-16"),
                 ("--betas", "0.9"), ("--betas", "0.9,1"), ("--betas", "0.9,0.95,0.99"),
                 ("--betas", "0.9;0.95"), ("--io-timeout", "0"), ("--threads", "0"),
                 ("--threads", "1025"), ("--device-mem", "12Q"), ("--device-mem", "-1G"),

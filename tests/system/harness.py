@@ -43,6 +43,11 @@ scratch = None
 fake_driver = None  # CUDA over host memory
 
 
+def job(*more):
+    """A run of the tiny model; later options count."""
+    return ["train", "--json", *TINY, *more]
+
+
 class Outcome:
     """What a command left behind."""
 

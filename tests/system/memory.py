@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs within memory control groups of exactly device + host budget + 96 MiB."""
 
+import json
 import os
 import pathlib
 import time
@@ -104,6 +105,25 @@ class Memory(harness.Case):
         self.assert_status(outcome, 0)
         budget = outcome.events("plan")[0]["budget_bytes"]
         self.assertLessEqual(budget["device"] + budget["host"], limit)
+
+    def test_pressure_without_room_for_the_whole_job(self):
+        """A sweep is also for what does not fit here without budgets: no speed is told then."""
+        group = Group(64 * harness.MIB + harness.OVERHEAD)
+        name = harness.folder("pressure") / "sweep"
+        words = ["bench", "pressure", *JOB[:-4], "--steps", "2", *harness.nvme(), "--rounds", "1",
+                 "--budgets", "25%", "--threads", "2", "--results", name]
+        try:
+            table = harness.run(*words, preexec_fn=group.enter)
+        finally:
+            group.remove()
+        self.assert_status(table, 0)
+        rows = [line.split() for line in table.out.splitlines() if line.lstrip()[:1].isdigit()]
+        self.assertEqual(rows[0][4:], ["does", "not", "fit", "here"])
+        self.assertEqual((rows[1][0], rows[1][13:15]), ("25", ["-", "-"]))
+        results = json.loads(name.with_suffix(".json").read_text(encoding="utf-8"))
+        self.assertEqual([row["state"] for row in results["rows"]], ["does not fit", "measured"])
+        self.assertIsNone(results["rows"][1]["speed"])
+        self.assertNotIn("nan", name.with_suffix(".svg").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -382,8 +382,13 @@ static void saved_models_are_loaded(void **state) {
   struct trainer_options options = small_job(2);
   struct outcome outcome;
   options.save_dir = save;
+  /* what a dead process left, and what one is writing */
+  run_shell("mkdir -p '%s' && touch '%s/model.safetensors.tmp-99999999'", save, save);
+  run_shell("touch '%s/model.safetensors.tmp-1' '%s/config.json'", save, save);
   assert_int_equal(run_job(&options, &outcome), MR_OK);
   assert_int_equal(run_job(&options, &outcome), MR_OK); /* replaces it */
+  run_shell("test ! -e '%s/model.safetensors.tmp-99999999' && rm '%s/model.safetensors.tmp-1'",
+            save, save);
   double wanted = 0;
   double found = 0;
   struct trainer *trainer = NULL;
