@@ -18,7 +18,7 @@ import sys
 from gpu_peer import device_line, fail, find_device
 
 # 6.7 billion parameters; with gradients, moments, activations and what layers read of the weights
-# in bf16, 104 GiB at once. 72 GiB of the host leave NVMe 0.5 GiB, 48 GiB 18, and 24 GiB 42.
+# in bf16, 104 GiB at once. 72 GiB of the host leave NVMe next to nothing, 48 GiB 18 GiB, 24 GiB 42.
 SHAPE = ["--layers", "32", "--width", "4096", "--heads", "32", "--vocab", "50257"]
 BATCH = ["--batch", "4", "--seq", "1024", "--positions", "1024", "--dtype", "bf16"]
 LEARNING = 1  # steps that are not counted: the first loads kernels and is forecast by nothing

@@ -21,8 +21,8 @@
  * addresses again: a stale access to a place that is left faults instead of growing the process by
  * a fresh zero page, in every build, and neighbouring gaps merge into one mapping. A page that is
  * already in its place costs a comparison, pages that were moved together before are moved together
- * again. A move takes some 25 us, and the planner gives instances pages that follow one another
- * (plan/colour.c).
+ * again. A move by itself, with its cover, takes some 25 us, one of a run of pages a third of that
+ * and less, so the planner gives instances pages that follow one another (plan/colour.c).
  *
  * Why not a memfd mapped at several places: an alias is counted again in the resident set (2.1 GB
  * shown for 1 GB used), shared memory gets no huge pages in the kernel's default setting, and

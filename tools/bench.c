@@ -16,6 +16,8 @@ static const struct {
              {"pressure", bench_pressure, true}};
 
 static const char *const sweep_options[] = {"budgets", "ablations", "results"};
+/* Runs leave nothing behind, and evaluate nothing. */
+static const char *const refused_options[] = {"save", "ckpt", "ckpt-every", "resume", "eval-every"};
 
 static int compare_doubles(const void *a, const void *b) {
   double left = *(const double *)a;
@@ -33,6 +35,13 @@ static mr_status check_options(const struct cli *cli, const char *name, bool swe
     if (!sweeps && options_given(cli, sweep_options[i])) {
       mr_log(MR_LOG_ERROR, "--%s is no option of bench %s; bench pressure takes it",
              sweep_options[i], name);
+      return MR_INVALID;
+    }
+  }
+  for (size_t i = 0; i < sizeof refused_options / sizeof refused_options[0]; i++) {
+    if (options_given(cli, refused_options[i])) {
+      mr_log(MR_LOG_ERROR, "--%s is no option of bench %s, which keeps nothing of its runs",
+             refused_options[i], name);
       return MR_INVALID;
     }
   }

@@ -112,6 +112,12 @@ uint64_t job_memory_budget(const struct mr_plan_summary *summary) {
   return sum;
 }
 
+static void print_data(struct output *output, const char *label, const char *path, uint64_t tokens,
+                       bool is_bytes) {
+  output_text(output, "%-10s %s: %llu tokens, %s\n", label, path, (unsigned long long)tokens,
+              is_bytes ? "each a byte" : "as llm.c wrote them");
+}
+
 void job_print_model(struct output *output, const struct trainer_info *info) {
   struct job_count count;
   struct mr_size_text bytes;
@@ -127,9 +133,11 @@ void job_print_model(struct output *output, const struct trainer_info *info) {
     output_text(output, "data       Markov source; no model can get below a loss of %.4f\n",
                 info->loss_floor);
   } else if (info->data_path != NULL) {
-    output_text(output, "data       %s: %llu tokens, %s\n", info->data_path,
-                (unsigned long long)info->data_tokens,
-                info->data_is_bytes ? "each a byte" : "as llm.c wrote them");
+    print_data(output, "data", info->data_path, info->data_tokens, info->data_is_bytes);
+  }
+  if (info->eval_data_path != NULL) {
+    print_data(output, "evaluated", info->eval_data_path, info->eval_data_tokens,
+               info->eval_data_is_bytes);
   }
 }
 

@@ -5,6 +5,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,9 @@ static mr_status read_whole(struct cli *cli, const struct option *option, const 
   unsigned long long number = isdigit((unsigned char)*value) ? strtoull(value, &end, 10) : 0;
   if (end == NULL || *end != '\0' || errno != 0 || (double)number < option->minimum ||
       (double)number > option->maximum) {
-    mr_log(MR_LOG_ERROR, "--%s '%s': a whole number from %.0f to %.0f is wanted", option->name,
-           value, option->minimum, fmin(option->maximum, 0x1.0p64 - 2048));
+    bool any = option->maximum >= 0x1.0p64;
+    mr_log(MR_LOG_ERROR, "--%s '%s': a whole number from %.0f to %llu is wanted", option->name,
+           value, option->minimum, any ? ULLONG_MAX : (unsigned long long)option->maximum);
     return MR_INVALID;
   }
   if (option->kind == OPTION_U32) {

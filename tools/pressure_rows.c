@@ -26,10 +26,6 @@ static const char *const own_options[] = {"host-mem", "offload", "recompute", "p
                                           "replan",   "steps",   "json",      "reprofile",
                                           "verbose",  "profile", NULL};
 
-/* The sweep sets the device's budget, and its runs leave nothing behind. */
-static const char *const refused_options[] = {"device-mem", "save",       "ckpt",  "ckpt-every",
-                                              "resume",     "eval-every", "trace", NULL};
-
 static bool is_listed(const char *name, const char *const *list) {
   for (uint32_t i = 0; list[i] != NULL; i++) {
     if (strcmp(list[i], name) == 0) {
@@ -40,16 +36,14 @@ static bool is_listed(const char *name, const char *const *list) {
 }
 
 mr_status pressure_options_check(const struct cli *cli) {
-  for (uint32_t i = 0; i < cli->taken_count; i++) {
-    const char *name = options_table[cli->taken[i].row].name;
-    if (is_listed(name, refused_options)) {
-      bool budget = strcmp(name, "device-mem") == 0;
-      mr_log(MR_LOG_ERROR, "--%s is no option of bench pressure, which %s", name,
-             budget ? "sets budgets itself: --budgets LIST" : "keeps nothing of its runs");
-      return MR_INVALID;
-    }
+  bool budget = options_given(cli, "device-mem");
+  if (!budget && !options_given(cli, "trace")) {
+    return MR_OK;
   }
-  return MR_OK;
+  mr_log(MR_LOG_ERROR, "--%s is no option of bench pressure, which %s",
+         budget ? "device-mem" : "trace",
+         budget ? "sets budgets itself: --budgets LIST" : "keeps nothing of its runs");
+  return MR_INVALID;
 }
 
 struct mr_options pressure_run_options(const struct pressure *pressure, enum pressure_kind kind,

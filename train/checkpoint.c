@@ -124,8 +124,9 @@ static void remove_leftovers(const char *directory) {
 }
 
 /* Keeps the newest CHECKPOINTS_KEPT up to `step`. Those with higher numbers are of a run that went
- * further; they are replaced when this run gets there. */
-static void remove_old(const char *directory, uint64_t step) {
+ * further; they are replaced when this run gets there. Where the loss is no number, those from
+ * before that are what the run can go on from, and stay. */
+static void remove_old(const char *directory, uint64_t step, uint64_t lost_step) {
   uint64_t *steps = NULL;
   uint32_t count = 0;
   if (checkpoint_list(directory, &steps, &count) != MR_OK) {
@@ -134,7 +135,7 @@ static void remove_old(const char *directory, uint64_t step) {
   uint32_t kept = 0;
   for (uint32_t i = count; i-- > 0;) {
     char path[TRAIN_PATH_BYTES];
-    if (steps[i] > step || kept++ < CHECKPOINTS_KEPT) {
+    if (steps[i] > step || kept++ < CHECKPOINTS_KEPT || steps[i] < lost_step) {
       continue;
     }
     if (checkpoint_path(path, directory, steps[i]) == MR_OK) {
@@ -208,6 +209,7 @@ static mr_status write_files(struct trainer *trainer, const char *temporary) {
   state->settings = state_settings_of(trainer);
   state->dtype = trainer->options.dtype;
   snprintf(state->gemm, sizeof state->gemm, "%s", trainer->info.gemm);
+  state->data_crc = data_crc(trainer->data);
   mr_status status = write_bundles(trainer, temporary, state);
   if (status == MR_OK) {
     status = write_config(trainer, temporary, &state->files[STATE_CONFIG]);
@@ -274,7 +276,7 @@ mr_status checkpoint_write(struct trainer *trainer, const char *directory, char 
   }
   status = directory_sync(directory);
   if (status == MR_OK) {
-    remove_old(directory, trainer->steps_done);
+    remove_old(directory, trainer->steps_done, trainer->lost_step);
   }
   return status;
 }

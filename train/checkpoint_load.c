@@ -230,6 +230,9 @@ mr_status checkpoint_find(const struct trainer *trainer, const char *directory,
     struct state_identity wanted = state_identity_of(trainer);
     status = state_match(found.path, &found.state->identity, &wanted);
   }
+  if (status == MR_OK) {
+    status = state_match_data(found.path, found.state, trainer);
+  }
   if (status != MR_OK) {
     checkpoint_fini(&found);
     return status;

@@ -84,6 +84,10 @@ bool data_is_bytes(const struct data_source *source) {
   return source->file != NULL && data_file_is_bytes(source->file);
 }
 
+uint32_t data_crc(const struct data_source *source) {
+  return source->file != NULL ? data_file_crc(source->file) : 0;
+}
+
 uint64_t data_token_count(const struct data_source *source) {
   return source->file != NULL ? data_file_token_count(source->file) : 0;
 }

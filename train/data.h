@@ -53,6 +53,9 @@ double data_loss_floor(const struct data_source *source);
 /* The tokens of a file, and whether each is a byte of it; 0 and false for the Markov source. */
 uint64_t data_token_count(const struct data_source *source);
 bool data_is_bytes(const struct data_source *source);
+/* CRC32C of the tokens of a file as it was when it was opened, of a large one of 1 MiB from all
+ * over it; 0 for the Markov source. */
+uint32_t data_crc(const struct data_source *source);
 
 /* The kind of file from its first bytes. */
 #define DATA_HEADER_BYTES 1024u
@@ -79,6 +82,7 @@ void data_file_close(struct data_file *file);
 mr_status data_file_read(struct data_file *file, uint64_t window, int32_t *tokens,
                          int32_t *targets);
 bool data_file_is_bytes(const struct data_file *file);
+uint32_t data_file_crc(const struct data_file *file);
 uint64_t data_file_token_count(const struct data_file *file);
 
 #endif

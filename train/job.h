@@ -20,7 +20,8 @@ struct trainer {
   int32_t *tokens, *targets; /* one window */
   float *piece;              /* TRAIN_PIECE_BYTES, for streaming tensors */
   uint64_t steps_done;
-  uint64_t next_window;     /* of the data */
+  uint64_t lost_step;   /* the first of the last steps without a finite loss; 0: the last has one */
+  uint64_t next_window; /* of the data */
   const volatile int *stop; /* not 0: evaluations end; NULL: nobody can say so */
 };
 
@@ -64,9 +65,19 @@ MR_CHECK_RESULT mr_status bundle_save(struct trainer *trainer, enum bundle_kind 
 MR_CHECK_RESULT mr_status bundle_load(struct trainer *trainer, enum bundle_kind kind,
                                       const char *path, const uint32_t *tensor_crcs);
 
-/* Checks that a file holds every parameter of the model in its shape, under Hugging Face's names
- * with or without "transformer." before them. */
+/* The tensor in a file, by its name or that without "transformer.", with its shape and a dtype that
+ * can be read. MR_INVALID, MR_UNSUPPORTED. */
+MR_CHECK_RESULT mr_status bundle_find_tensor(const struct safetensors_file *file,
+                                             const struct bundle_tensor *tensor,
+                                             const struct safetensors_entry **entry_out);
+
+/* init.c: checks that a file holds every parameter of the model in its shape, under Hugging Face's
+ * names with or without "transformer." before them, and nothing that the model would leave out.
+ * MR_INVALID, MR_UNSUPPORTED; MR_IO, MR_CORRUPT, MR_NO_MEMORY. */
 MR_CHECK_RESULT mr_status weights_check(const struct step *step, const char *path);
+/* MR_INVALID where a model that is saved in `save_dir` would replace that file; either may be NULL.
+ */
+MR_CHECK_RESULT mr_status weights_spared(const char *path, const char *save_dir);
 /* Streams such a file into the run. */
 MR_CHECK_RESULT mr_status weights_load(struct trainer *trainer, const char *path);
 

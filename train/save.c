@@ -171,7 +171,7 @@ static const struct safetensors_entry *find_entry(const struct safetensors *head
   return entry;
 }
 
-static mr_status find_tensor(const struct safetensors_file *file,
+mr_status bundle_find_tensor(const struct safetensors_file *file,
                              const struct bundle_tensor *tensor,
                              const struct safetensors_entry **entry_out) {
   const struct safetensors_entry *entry = find_entry(&file->header, tensor->name);
@@ -210,7 +210,7 @@ mr_status bundle_load(struct trainer *trainer, enum bundle_kind kind, const char
     struct bundle_tensor tensor = bundle_tensor_at(trainer->step, kind, i);
     const struct safetensors_entry *entry = NULL;
     uint32_t crc = 0;
-    status = find_tensor(&file, &tensor, &entry);
+    status = bundle_find_tensor(&file, &tensor, &entry);
     if (status == MR_OK) {
       status = load_tensor(trainer, kind, i, &file, entry, &crc);
     }
@@ -219,21 +219,6 @@ mr_status bundle_load(struct trainer *trainer, enum bundle_kind kind, const char
              crc, tensor_crcs[i]);
       status = MR_CORRUPT;
     }
-  }
-  safetensors_close(&file);
-  return status;
-}
-
-mr_status weights_check(const struct step *step, const char *path) {
-  struct safetensors_file file;
-  mr_status status = safetensors_open(path, &file);
-  if (status != MR_OK) {
-    return status;
-  }
-  for (uint32_t i = 0; status == MR_OK && i < bundle_count(step, BUNDLE_MODEL); i++) {
-    struct bundle_tensor tensor = bundle_tensor_at(step, BUNDLE_MODEL, i);
-    const struct safetensors_entry *entry = NULL;
-    status = find_tensor(&file, &tensor, &entry);
   }
   safetensors_close(&file);
   return status;

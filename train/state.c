@@ -106,6 +106,12 @@ static bool get_gemm(const json_t *root, char gemm_out[STATE_NAME_BYTES]) {
   return true;
 }
 
+static bool get_data(const json_t *root, struct checkpoint_state *state) {
+  const json_t *value = json_object_get(root, "data-crc32c");
+  state->data_known = value != NULL;
+  return value == NULL || get_sum(value, &state->data_crc);
+}
+
 static bool format_files(const struct checkpoint_state *state, json_t *root) {
   json_t *files = json_object();
   bool made = files != NULL;
@@ -132,7 +138,8 @@ static bool format_root(const struct checkpoint_state *state, json_t *root) {
   bool made = set_integer(root, "format", STATE_FORMAT) && set_integer(root, "step", state->step) &&
               set_integer(root, "window", state->window) &&
               json_object_set_new(root, "dtype", json_string(dtype_name(state->dtype))) == 0 &&
-              json_object_set_new(root, "gemm", json_string(state->gemm)) == 0;
+              json_object_set_new(root, "gemm", json_string(state->gemm)) == 0 &&
+              json_object_set_new(root, "data-crc32c", sum_json(state->data_crc)) == 0;
 #define STATE_SET(name, field) made = made && set_integer(root, name, state->identity.field);
   STATE_IDENTITY(STATE_SET)
 #undef STATE_SET
@@ -208,7 +215,7 @@ static mr_status parse_root(const json_t *root, struct checkpoint_state *state) 
   bool good = get_integer(root, "format", &format) && format == STATE_FORMAT &&
               get_integer(root, "step", &state->step) &&
               get_integer(root, "window", &state->window) && get_dtype(root, &state->dtype) &&
-              get_gemm(root, state->gemm);
+              get_gemm(root, state->gemm) && get_data(root, state);
 #define STATE_GET(name, field) good = good && get_integer(root, name, &state->identity.field);
   STATE_IDENTITY(STATE_GET)
 #undef STATE_GET
@@ -278,6 +285,17 @@ mr_status state_match(const char *path, const struct state_identity *found,
   }
   STATE_IDENTITY(STATE_CHECK)
 #undef STATE_CHECK
+  return MR_OK;
+}
+
+mr_status state_match_data(const char *path, const struct checkpoint_state *found,
+                           const struct trainer *trainer) {
+  if (found->data_known && found->data_crc != data_crc(trainer->data)) {
+    mr_log(MR_LOG_ERROR,
+           "cannot go on from %s: its data was another file of as many tokens than %s is now", path,
+           trainer->options.data_path);
+    return MR_INVALID;
+  }
   return MR_OK;
 }
 

@@ -60,6 +60,8 @@ struct checkpoint_state {
   struct state_settings settings;
   mr_dtype dtype; /* of the layers; a change is told, as the files hold fp32 in any case */
   char gemm[STATE_NAME_BYTES]; /* what made matrix products; "": not known; a change is told */
+  bool data_known;             /* files from before it was written do not say */
+  uint32_t data_crc;           /* data_crc; another one is refused */
   struct file_sum files[STATE_FILES];
   uint32_t *tensor_crcs[BUNDLE_KINDS];
   uint32_t tensor_counts[BUNDLE_KINDS];
@@ -82,6 +84,8 @@ void state_destroy(struct checkpoint_state *state);
 /* MR_INVALID with one line where a run with `wanted` cannot go on from `found`. */
 MR_CHECK_RESULT mr_status state_match(const char *path, const struct state_identity *found,
                                       const struct state_identity *wanted);
+mr_status state_match_data(const char *path, const struct checkpoint_state *found,
+                           const struct trainer *trainer);
 /* One line for each setting that changed. */
 void state_compare_settings(const char *path, const struct state_settings *found,
                             const struct state_settings *wanted);

@@ -86,12 +86,15 @@ struct trainer_info {
   uint64_t parameter_count;
   uint64_t parameter_bytes;
   uint32_t layers, heads, width, vocab, positions, batch, seq;
-  uint64_t tokens_per_step; /* batch * seq * grad_accum */
-  uint64_t first_step;      /* 1, or one after the checkpoint's */
-  double loss_floor;        /* nats for each token; negative: not known */
-  const char *data_path;    /* of the options; NULL: the Markov source */
-  uint64_t data_tokens;     /* of the file */
-  bool data_is_bytes;       /* each is a byte of it, not a word that llm.c wrote */
+  uint64_t tokens_per_step;   /* batch * seq * grad_accum */
+  uint64_t first_step;        /* 1, or one after the checkpoint's */
+  double loss_floor;          /* nats for each token; negative: not known */
+  const char *data_path;      /* of the options; NULL: the Markov source */
+  uint64_t data_tokens;       /* of the file */
+  bool data_is_bytes;         /* each is a byte of it, not a word that llm.c wrote */
+  const char *eval_data_path; /* as above, of the data of evaluations; NULL: those of training */
+  uint64_t eval_data_tokens;
+  bool eval_data_is_bytes;
   mr_dtype dtype;
   const char *gemm; /* the GEMM library and version; NULL: nothing runs on this machine */
 };

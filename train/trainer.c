@@ -95,6 +95,46 @@ static mr_status build_step(struct trainer *trainer) {
   return status;
 }
 
+/* Evaluations are whole steps, and go round a file that has fewer windows. */
+static void tell_evaluations(const struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  const struct trainer_info *info = &trainer->info;
+  uint32_t each = options->grad_accum;
+  uint64_t batches = ((uint64_t)options->eval_batches + each - 1) / each * each;
+  struct data_source *source = trainer->eval_data != NULL ? trainer->eval_data : trainer->data;
+  uint64_t tokens = data_token_count(source);
+  uint64_t windows = tokens == 0 ? UINT64_MAX : (tokens - 1) / ((uint64_t)info->batch * info->seq);
+  if (batches != options->eval_batches) {
+    mr_log(MR_LOG_WARN, "evaluations are of %llu batches, not %u: whole steps of --grad-accum %u",
+           (unsigned long long)batches, options->eval_batches, each);
+  }
+  if (batches > windows) {
+    mr_log(MR_LOG_WARN, "evaluations are of %llu batches of a file of %llu: some count again",
+           (unsigned long long)batches, (unsigned long long)windows);
+  }
+}
+
+/* Numbers of bytes and of words mean nothing to the same model. */
+static mr_status describe_evaluations(struct trainer *trainer) {
+  const struct trainer_options *options = &trainer->options;
+  struct trainer_info *info = &trainer->info;
+  if (options->eval_data_path != NULL) {
+    info->eval_data_path = options->eval_data_path;
+    info->eval_data_tokens = data_token_count(trainer->eval_data);
+    info->eval_data_is_bytes = data_is_bytes(trainer->eval_data);
+    if (options->data_path != NULL && info->eval_data_is_bytes != info->data_is_bytes) {
+      mr_log(MR_LOG_ERROR, "--eval-data %s is of %s, --data %s of %s", options->eval_data_path,
+             info->eval_data_is_bytes ? "bytes" : "GPT-2 tokens", options->data_path,
+             info->data_is_bytes ? "bytes" : "GPT-2 tokens");
+      return MR_INVALID;
+    }
+  }
+  if (options->eval_every != 0) {
+    tell_evaluations(trainer);
+  }
+  return MR_OK;
+}
+
 static mr_status open_data(struct trainer *trainer) {
   const struct trainer_options *options = &trainer->options;
   trainer->info.loss_floor = -1;
@@ -127,6 +167,7 @@ static mr_status open_data(struct trainer *trainer) {
     trainer->info.data_path = options->data_path;
     trainer->info.data_tokens = data_token_count(trainer->data);
     trainer->info.data_is_bytes = data_is_bytes(trainer->data);
+    status = describe_evaluations(trainer);
   }
   return status;
 }
@@ -263,6 +304,9 @@ static mr_status check_files(struct trainer *trainer, struct checkpoint *checkpo
   if (status == MR_OK && options->resume_dir == NULL && options->init_path != NULL) {
     status = weights_check(trainer->step, options->init_path);
   }
+  if (status == MR_OK) {
+    status = weights_spared(options->init_path, options->save_dir);
+  }
   return status;
 }
 
@@ -397,9 +441,13 @@ mr_status trainer_step(struct trainer *trainer, struct trainer_step *step_out) {
   trainer->next_window += step->options.grad_accum;
   double seconds = result.report.seconds + result.report.flush_seconds;
   result.tokens_per_second = seconds > 0 ? (double)trainer->info.tokens_per_step / seconds : 0;
-  if (!isfinite(result.loss) || !isfinite(result.grad_norm)) {
+  if (isfinite(result.loss) && isfinite(result.grad_norm)) {
+    trainer->lost_step = 0;
+  } else {
+    trainer->lost_step = trainer->lost_step == 0 ? result.step : trainer->lost_step;
+    /* the sign of what is no number says nothing */
     mr_log(MR_LOG_WARN, "step %llu: the loss is %g, the norm of its gradients %g",
-           (unsigned long long)result.step, result.loss, result.grad_norm);
+           (unsigned long long)result.step, fabs(result.loss), fabs(result.grad_norm));
   }
   *step_out = result;
   return MR_OK;

@@ -64,10 +64,9 @@
  * Parts. Where no tensor but weights and gradients lies across a boundary, what is before and what
  * is after follow each other, and so do their bounds without weights and gradients: they add up.
  *
- * Cutting at one boundary and splitting the time in two follows the project's planner note; the
- * common time of NVMe, clean tensors, early weights, r and t, the other moments and windows are
- * additions. What is on its way to or from NVMe counts nowhere, so NVMe bounds the whole and not
- * each side.
+ * To this cut at one boundary, with the time split in two, the common time of NVMe, clean tensors,
+ * early weights, r and t, the other moments and windows were added. What is on its way to or from
+ * NVMe counts nowhere, so NVMe bounds the whole and not each side.
  *
  * Invariants. bound_seconds <= seconds for every schedule that is returned; a schedule that is
  * returned keeps every rule of the model.

@@ -148,6 +148,11 @@ class Lines(harness.Case):
         outcome = harness.run("train", *TINY, "--data", tokens)
         self.assert_status(outcome, 0)
         self.assertIn("data       %s: 5000 tokens, as llm.c wrote them" % tokens, outcome.out)
+        evaluated = ["--eval-every", "4", "--eval-data"]
+        self.assert_fails(harness.run(*job("--data", tokens, *evaluated, text)), harness.USAGE,
+                          "is of bytes", "of GPT-2 tokens")
+        outcome = harness.run("train", *TINY, "--data", tokens, *evaluated, tokens)
+        self.assertIn("evaluated  %s: 5000 tokens, as llm.c wrote them" % tokens, outcome.out)
         tokens.write_bytes(struct.pack("<i", 20240801) + words[4:] + bytes(4096))
         self.assert_fails(harness.run(*job("--data", tokens)), harness.USAGE, tokens, "20240520")
 
@@ -174,6 +179,43 @@ class Kept(harness.Case):
         self.assertTrue(any(name.endswith("wte.weight") for name in header))
         again = harness.run(*job("--init", path / "model/model.safetensors", "--steps", "1"))
         self.assert_status(again, 0)
+
+    def test_weights_of_another_model(self):
+        """What a file has and the model would leave out is no small difference."""
+        path = harness.folder("other") / "model"
+        self.assert_status(harness.run(*job("--layers", "3", "--save", path)), 0)
+        weights = path / "model.safetensors"
+        words = ["--layers", "3", "--init", weights, "--steps", "1"]
+        self.assert_fails(harness.run(*job("--init", weights)), harness.USAGE, "set --layers")
+        self.assert_fails(harness.run(*job(*words, "--save", path)), harness.USAGE, "would replace")
+        self.assert_fails(harness.run(*job(*words, "--heads", "4")), harness.USAGE, "set --heads")
+        loss = harness.run(*job(*words)).events("done")[0]["losses"]
+        data = weights.read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        header, tensors = json.loads(data[8:8 + length]), data[8 + length:]
+        begin, end = header["transformer.wte.weight"]["data_offsets"]
+        embedding = tensors[begin:end]
+        for name, more, status in (
+                ("lm_head.weight", embedding, 0),
+                ("lm_head.weight", embedding[:-1] + b"?", harness.USAGE),
+                ("transformer.h.0.attn.bias", embedding, 0),
+                ("transformer.h.0.ln_3.weight", embedding, harness.USAGE)):
+            text = json.dumps({**header, name: {
+                **header["transformer.wte.weight"],
+                "data_offsets": [len(tensors), len(tensors) + len(more)]}}).encode()
+            weights.write_bytes(struct.pack("<Q", len(text)) + text + tensors + more)
+            outcome = harness.run(*job(*words))
+            if status == 0:
+                self.assert_status(outcome, 0)
+                self.assertEqual(outcome.events("done")[0]["losses"], loss)
+            else:
+                self.assert_fails(outcome, status, name)
+        weights.write_bytes(data)
+        config = path / "config.json"
+        config.write_text(config.read_text().replace("gelu_new", "relu"))
+        self.assert_fails(harness.run(*job(*words)), harness.USAGE, "relu")
+        config.write_text("no JSON")
+        self.assert_status(harness.run(*job(*words)), 0)
 
     def test_resume_is_bit_for_bit(self):
         path = harness.folder("resume")
@@ -211,6 +253,26 @@ class Kept(harness.Case):
         for name in (path, latest):
             outcome = harness.run(*job("--steps", "5", "--resume", name))
             self.assertEqual([event["step"] for event in outcome.events("step")], [5])
+
+    def test_resume_with_other_data_is_refused(self):
+        path, text = harness.folder("data"), harness.scratch / "data.txt"
+        text.write_bytes(bytes(range(256)) * 10000)
+        self.assert_status(harness.run(*job("--data", text, "--ckpt", path, "--steps", "2")), 0)
+        words = job("--data", text, "--resume", path)
+        self.assert_status(harness.run(*words), 0)
+        text.write_bytes(bytes(range(255, -1, -1)) * 10000)
+        self.assert_fails(harness.run(*words), harness.USAGE, "another file of as many tokens")
+
+    def test_checkpoints_from_before_a_lost_loss_stay(self):
+        path = harness.folder("lost")
+        outcome = harness.run(*job("--lr", "10", "--weight-decay", "10", "--steps", "12", "--ckpt",
+                                   path, "--ckpt-every", "1"))
+        self.assert_status(outcome, 0)
+        losses = [event["loss"] for event in outcome.events("step")]
+        norms = [event["grad_norm"] for event in outcome.events("step")]
+        first = next(i for i in range(12) if losses[i] is None or norms[i] is None) + 1
+        kept = sorted(int(folder.name[5:]) for folder in path.iterdir())
+        self.assertEqual(kept, [first - 2, first - 1, 11, 12])
 
     def test_resume_with_other_matrix_products_is_told(self):
         path = harness.folder("products")

@@ -122,6 +122,57 @@ static void same_bits_of_training_shapes(void **state) {
   mr_team_destroy(team);
 }
 
+/* Gradients of one head whose queries and keys are from -factor to factor. */
+static void differentiate(const struct kernel_table *table, double factor) {
+  enum { SEQ = 70, WIDTH = 24, COUNT = SEQ * WIDTH };
+  static float qkv[3 * COUNT], out[COUNT], dout[COUNT], dqkv[3 * COUNT], lse[SEQ];
+  struct mr_random random;
+  mr_random_init(&random, trial_first_seed());
+  for (uint32_t i = 0; i < 3 * COUNT; i++) {
+    double draw = 2 * mr_random_unit(&random) - 1;
+    qkv[i] = (float)(i % (3 * WIDTH) < 2 * WIDTH ? draw * factor : draw);
+  }
+  for (uint32_t i = 0; i < COUNT; i++) {
+    dout[i] = (float)(2 * mr_random_unit(&random) - 1);
+  }
+  struct mr_team *team = NULL;
+  assert_int_equal(mr_team_create(1, &team), MR_OK);
+  const struct kernel_attention forward = {
+      .qkv = qkv, .out = out, .lse = lse, .batch = 1, .seq = SEQ, .width = WIDTH, .heads = 1};
+  const struct kernel_attention_backward backward = {.dout = dout,
+                                                     .qkv = qkv,
+                                                     .out = out,
+                                                     .lse = lse,
+                                                     .dqkv = dqkv,
+                                                     .batch = 1,
+                                                     .seq = SEQ,
+                                                     .width = WIDTH,
+                                                     .heads = 1};
+  uint64_t bytes = mr_max_u64(kernel_attention_scratch_bytes(SEQ, WIDTH, MR_F32, 1),
+                              kernel_attention_backward_scratch_bytes(SEQ, WIDTH, MR_F32, 1));
+  void *scratch = aligned_alloc(64, mr_round_up(bytes + 1, 64));
+  assert_non_null(scratch);
+  assert_int_equal(table->attention(team, &forward, scratch), MR_OK);
+  assert_int_equal(table->attention_backward(team, &backward, scratch), MR_OK);
+  for (uint32_t i = 0; i < 3 * COUNT; i++) {
+    assert_true(isfinite(dqkv[i]));
+    /* no key's weight is above 1, of which a value's gradient has one for each query */
+    assert_true(i % (3 * WIDTH) < 2 * WIDTH || fabs((double)dqkv[i]) <= SEQ * 1.001);
+  }
+  free(scratch);
+  mr_team_destroy(team);
+}
+
+/* Where lse has lost the digits that tell weights apart, they stay weights all the same. */
+static void gradients_of_large_scores_are_finite(void **state) {
+  (void)state;
+  static const double factors[] = {1, 1e2, 1e3, 1e4, 1e5, 1e6};
+  for (uint32_t i = 0; i < MR_COUNT_OF(factors); i++) {
+    differentiate(kernel_fast(), factors[i]);
+    differentiate(kernel_reference(), factors[i]);
+  }
+}
+
 static void refuses_unknown_libraries(void **state) {
   (void)state;
   assert_int_equal(kernel_gemm_open("mkl", 2), MR_INVALID);
@@ -156,6 +207,7 @@ int main(void) {
       cmocka_unit_test(fast_equals_reference),
       cmocka_unit_test(same_bits_everywhere),
       cmocka_unit_test(same_bits_of_training_shapes),
+      cmocka_unit_test(gradients_of_large_scores_are_finite),
   };
   return cmocka_run_group_tests(tests, open_library, NULL);
 }

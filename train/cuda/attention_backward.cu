@@ -94,7 +94,7 @@ __device__ void attention_queries(const cuda_attention_backward &a) {
 #pragma unroll
       for (int j = 0; j < S::ROWS; j++) {
         bool seen = key + at.x + SIDE * j <= query + at.y + SIDE * i;
-        float p = seen ? exp2f(score[i][j] * (a.scale * LOG2_E) - lse[i]) : 0;
+        float p = seen ? exp2f(at_most_0(score[i][j] * (a.scale * LOG2_E) - lse[i])) : 0;
         score[i][j] = differentiate_score(p, dp[i][j], delta[i], a.scale);
       }
     }
@@ -141,7 +141,7 @@ template <typename T, typename S> __device__ void attention_keys(const cuda_atte
 #pragma unroll
       for (int i = 0; i < S::ROWS; i++) {
         bool seen = exists && key + at.y + SIDE * i <= column;
-        score[i][j] = seen ? exp2f(score[i][j] * (a.scale * LOG2_E) - lse) : 0;
+        score[i][j] = seen ? exp2f(at_most_0(score[i][j] * (a.scale * LOG2_E) - lse)) : 0;
         dp[i][j] = differentiate_score(score[i][j], dp[i][j], delta, a.scale);
       }
     }

@@ -8,7 +8,7 @@
 
 /* Of an element: the weight in the place of its score, the unscaled dscore in that of dp. */
 __device__ inline void weigh(float &score, float &dp, float scale, float lse, float delta) {
-  score = power_of_2(score * scale - lse);
+  score = power_of_2(at_most_0(score * scale - lse));
   dp = score * (dp - delta);
 }
 

@@ -35,6 +35,11 @@ template <> __device__ inline bf16 from_float<bf16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
+/* What is no number stays so. */
+__device__ inline float at_most_0(float value) {
+  return value > 0 ? 0 : value;
+}
+
 /* N elements that one instruction loads or stores. */
 template <typename T, int N> struct alignas(sizeof(T) * N) pack { T at[N]; };
 

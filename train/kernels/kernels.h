@@ -115,7 +115,9 @@ struct kernel_gelu {
 /*
  * Causal self-attention over qkv (N, 3C) = q | k | v, head h in columns h*C/H...; scale
  * 1/sqrt(C/H). The T x T matrix is never stored: blocks of rows, with lse[b,h,t] = log of the sum
- * of exponentials of the scaled scores.
+ * of exponentials of the scaled scores. The gradient makes the weights again as exp(score - lse), 1
+ * at most: each is off by as much, relative, as lse was rounded by, so that of scores of 400 it has
+ * 4 digits, and of such from 1e7 on it is the largest alone that counts, if any.
  */
 struct kernel_attention {
   const void *qkv;  /* (N, 3C) */

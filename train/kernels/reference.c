@@ -307,7 +307,8 @@ static void attention_backward_query(const struct kernel_attention_backward *op,
     delta += get(op->dout, dtype, row + i) * get(op->out, dtype, row + i);
   }
   for (uint64_t key = 0; key < a->keys; key++) {
-    double p = exp(score(a, key) - lse), dp = 0;
+    double x = score(a, key) - lse; /* above 0 by no more than lse was rounded by */
+    double p = exp(x > 0 ? 0 : x), dp = 0;
     uint64_t at = key * 3 * op->width;
     for (uint64_t i = 0; i < head_width; i++) {
       dp += get(op->dout, dtype, row + i) * get(op->qkv, dtype, a->v + at + i);
@@ -380,9 +381,8 @@ static mr_status head_logits(struct mr_team *team, const struct kernel_head_logi
             get(op->x, op->dtype, n * op->width + c) * get(op->wte, op->dtype, v * op->width + c);
       }
       put(op->logits, op->dtype, row + v, logit);
-      /* In bf16 what follows knows the logits as they are kept alone. */
-      bool kept = op->dtype == MR_BF16;
-      largest = fmax(largest, kept ? get(op->logits, op->dtype, row + v) : logit);
+      /* What follows knows the logits as they are kept alone. */
+      largest = fmax(largest, get(op->logits, op->dtype, row + v));
     }
     for (uint64_t v = 0; v < op->vocab; v++) {
       sum += exp(get(op->logits, op->dtype, row + v) - largest);

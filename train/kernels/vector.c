@@ -376,7 +376,8 @@ struct attention_numbers {
 
 LEAF void attention_gradient(const struct attention_numbers *a, float *score, float *dp,
                              size_t lanes) {
-  vec p = vec_exp(load(score, lanes) * a->scale - a->lse);
+  /* Above 0 by no more than lse was rounded by, which for large scores is far. */
+  vec p = vec_exp(smaller(splat(0), load(score, lanes) * a->scale - a->lse));
   store(score, p, lanes);
   store(dp, p * (load(dp, lanes) - a->delta) * a->scale, lanes);
 }
