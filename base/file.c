@@ -2,7 +2,10 @@
 /* Files that appear whole: a temporary one beside the path, renamed over it. */
 #include "base/file.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,6 +39,36 @@ static bool is_special(const char *path) {
   return lstat(path, &found) == 0 && !S_ISREG(found.st_mode);
 }
 
+/* What the shell has opened, by such a name of it: a copy that goes on where it stands, for a file
+ * that is opened anew begins at its beginning. -1: it is no such name. */
+static int copy_of_opened(const char *path) {
+  static const char *const names[] = {"/dev/stdout", "/dev/stderr"};
+  static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+  long number = -1;
+  for (int i = 0; i < 2; i++) {
+    size_t length = strlen(folders[i]);
+    char *end = NULL;
+    number = strcmp(path, names[i]) == 0 ? STDOUT_FILENO + i : number;
+    if (strncmp(path, folders[i], length) == 0 && isdigit((unsigned char)path[length]) != 0) {
+      number = strtol(path + length, &end, 10);
+      number = *end == '\0' && number <= INT_MAX ? number : -1;
+    }
+  }
+  return number < 0 ? -1 : fcntl((int)number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
+/* As it is: a device, a pipe, what the shell has opened. */
+static FILE *open_special(const char *path) {
+  int fd = copy_of_opened(path);
+  FILE *stream = fd < 0 ? fopen(path, "we") : fdopen(fd, "w");
+  if (stream == NULL && fd >= 0) {
+    int error = errno;
+    close(fd);
+    errno = error;
+  }
+  return stream;
+}
+
 /* Opens a file beside the path that nobody else has: another thread may write to the same path, or
  * a process of the same number, which those of two containers often have. */
 static void open_beside(struct mr_new_file *file, size_t capacity) {
@@ -61,7 +94,7 @@ bool mr_new_file_open(struct mr_new_file *file, const char *path) {
     file->path = path = file->target;
   }
   if (is_special(path)) {
-    file->stream = fopen(path, "we");
+    file->stream = open_special(path);
     return file->stream != NULL;
   }
   size_t capacity = strlen(path) + MOST_SUFFIX;

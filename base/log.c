@@ -4,10 +4,14 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/base.h"
 
 #define ONCE_LINES 32u /* that mr_log_once remembers */
+#define LINE_BYTES 1024u
+#define MOST_BYTES 9216u /* of a line before its middle is left out: two of the longest paths */
+#define GAP        " ... "
 
 static void default_sink(void *context, mr_log_level level, const char *line) {
   (void)context;
@@ -38,6 +42,16 @@ static void blank_controls(char *line) {
   }
 }
 
+/* A long path keeps its ends: what is said behind it is the cause. */
+static void shorten(char *line) {
+  size_t length = strlen(line);
+  if (length >= LINE_BYTES) {
+    char *middle = line + LINE_BYTES / 2;
+    size_t kept = LINE_BYTES / 2 - sizeof GAP;
+    memmove(mempcpy(middle, GAP, sizeof GAP - 1), line + length - kept, kept + 1);
+  }
+}
+
 /* FNV-1a (G. Fowler, L. Noll, P. Vo). */
 static uint64_t hash_line(const char *line) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -64,9 +78,10 @@ static void log_line(mr_log_level level, bool once, const char *format, va_list 
     return;
   }
   int saved_errno = errno;
-  char line[1024];
+  char line[MOST_BYTES];
   /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): callers start it */
   vsnprintf(line, sizeof line, format, arguments);
+  shorten(line);
   blank_controls(line);
   if (!once || !was_logged(line)) {
     log_state.sink(log_state.context, level, line);

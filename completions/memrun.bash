@@ -48,7 +48,8 @@ _memrun() {
     [[ $command != bench ]] || words+=(machine offload pressure)
     if [[ $command == layout && $current != -* ]]; then
       compopt -o filenames 2>/dev/null
-      mapfile -t words < <(compgen -f -- "$current")
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      return
     fi
   else
     mapfile -t words < <("$1" complete 2>/dev/null)

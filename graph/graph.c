@@ -11,6 +11,7 @@
 #define LARGEST_TENSOR_BYTES (1ull << 48)
 /* Of an op: an age of the world on the fastest machine. Rates of more are in no profile. */
 #define MOST_FLOPS 1e30
+#define ALL_FLAGS  (MR_OP_REPEATABLE | MR_OP_TRAIN_ONLY | MR_OP_HOST_CAPABLE | MR_OP_DEFERRABLE)
 
 uint64_t mr_dtype_bytes(mr_dtype dtype) {
   switch (dtype) {
@@ -279,6 +280,15 @@ static mr_status op_check(const struct mr_graph *graph, const struct mr_op_desc 
   if (desc->name == NULL || desc->kind == NULL || !callback) {
     mr_log(MR_LOG_ERROR, "op %s: a name, a kind or a callback is missing",
            desc->name == NULL ? "(no name)" : desc->name);
+    return MR_INVALID;
+  }
+  if (desc->attributes == NULL && desc->attributes_bytes != 0) {
+    mr_log(MR_LOG_ERROR, "op %s: there are no attributes, only their bytes", desc->name);
+    return MR_INVALID;
+  }
+  if ((desc->flags & ~(uint32_t)ALL_FLAGS) != 0) {
+    mr_log(MR_LOG_ERROR, "op %s: flags 0x%x are not all of MR_OP_*", desc->name,
+           (unsigned)desc->flags);
     return MR_INVALID;
   }
   if (desc->scratch_bytes > LARGEST_TENSOR_BYTES ||

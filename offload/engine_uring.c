@@ -87,8 +87,7 @@ static mr_status uring_create(const struct mr_engine_config *config, struct mr_e
   }
   engine->event_fd = eventfd(0, EFD_CLOEXEC);
   if (engine->event_fd < 0) {
-    mr_log(MR_LOG_ERROR, "nvme %s: eventfd: %s", config->path, strerror(errno));
-    status = MR_IO;
+    *reason_out = errno;
     goto fail_ring;
   }
   register_pool(engine, config);

@@ -160,8 +160,9 @@ static int open_unlinked(const char *directory, int extra_flags) {
 }
 
 static mr_status refuse_file(const char *directory) {
-  mr_log(MR_LOG_ERROR, "nvme %s: no file can be made there: %s", directory, strerror(errno));
-  return MR_IO;
+  int error = errno;
+  mr_log(MR_LOG_ERROR, "nvme %s: no file can be made there: %s", directory, strerror(error));
+  return error == ENOSPC || error == EDQUOT ? MR_NO_SPACE : MR_IO;
 }
 
 static bool is_in_memory(const struct statfs *system) {

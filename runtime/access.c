@@ -96,9 +96,9 @@ static mr_status access_nvme(const struct access *access) {
 
 static mr_status check(const struct access *access) {
   const struct mr_graph *graph = access->run->graph;
-  if (access->tensor >= graph->tensor_count) {
+  if (access->tensor >= access->run->tensor_count) {
     mr_log(MR_LOG_ERROR, "tensor %u is not in the graph of %u", access->tensor,
-           graph->tensor_count);
+           access->run->tensor_count);
     return MR_INVALID;
   }
   const struct mr_tensor *tensor = &graph->tensors[access->tensor];
@@ -180,7 +180,11 @@ mr_status mr_home_write(struct mr_run *run, mr_tensor_id tensor, uint64_t offset
 
 static mr_status perform(struct access *access) {
   struct mr_run *run = access->run;
-  mr_status status = mr_run_status(run);
+  mr_status status =
+      mr_run_check_outside(run, access->from != NULL ? "mr_run_write" : "mr_run_read");
+  if (status == MR_OK) {
+    status = mr_run_status(run);
+  }
   if (status == MR_OK) {
     status = check(access);
   }

@@ -87,6 +87,7 @@ mr_status mr_run_create(const struct mr_graph *graph, const struct mr_options *o
     return MR_NO_MEMORY;
   }
   run->graph = graph;
+  run->tensor_count = graph->tensor_count;
   run->stale = true;
   mr_status status = plan_run(run, options);
   if (status != MR_OK) {
@@ -132,6 +133,10 @@ bool mr_run_is_left(struct mr_run *run) {
 mr_status mr_run_destroy(struct mr_run *run) {
   if (run == NULL) {
     return MR_OK;
+  }
+  mr_status status = mr_run_check_outside(run, "mr_run_destroy");
+  if (status != MR_OK) {
+    return status;
   }
   if (run->outlook.op_seconds != NULL && mr_run_status(run) == MR_OK) {
     mr_run_replay(run);

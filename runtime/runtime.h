@@ -319,6 +319,7 @@ struct mr_handover {
 
 struct mr_run {
   const struct mr_graph *graph;
+  uint32_t tensor_count; /* of it, when the run was made */
   struct mr_plan *plan;
   const struct mr_program_plan *layout;
   const struct mr_device_ops *device_ops;
@@ -368,6 +369,7 @@ struct mr_run {
   _Atomic uint64_t observed_step;
   _Atomic uint64_t step_started_ns;
   _Atomic bool in_step;
+  _Atomic bool in_round; /* ops run */
   struct mr_taken taken;
   /* Since the run began; any thread may read them. */
   _Atomic uint64_t peak_bytes[MR_TIER_COUNT]; /* measured */
@@ -455,6 +457,13 @@ MR_CHECK_RESULT mr_status mr_run_flush_trace(struct mr_run *run);
 
 /* Runs what is pending, between two steps; a failure is the run's. */
 MR_CHECK_RESULT mr_status mr_run_flush(struct mr_run *run);
+
+/* MR_INVALID, logged, where ops run: `call` would wait for itself. */
+MR_CHECK_RESULT mr_status mr_run_check_outside(const struct mr_run *run, const char *call);
+
+/* Copies as much of a report or summary of `bytes` bytes as the caller's has, whose first field,
+ * its size_bytes, says how much that is: 0 or more mean all. */
+void mr_hand_out(const void *whole, size_t bytes, void *out);
 /* The client wrote the tensor: what is derived from it is stale. */
 void mr_run_note_written(struct mr_run *run, mr_tensor_id tensor);
 /* Whether pending ops write the tensor, or (`any`) read it. */

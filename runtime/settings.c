@@ -49,8 +49,13 @@ static mr_status refuse(const char *what) {
 }
 
 static mr_status check(const struct mr_options *options) {
-  if (options->size_bytes == 0 || options->size_bytes > sizeof *options) {
-    return refuse("size_bytes is not set; call mr_options_init");
+  if (options->size_bytes != sizeof *options) {
+    mr_log(
+        MR_LOG_ERROR,
+        "options: size_bytes is %zu, this library's has %zu bytes; call mr_options_init, and build "
+        "against the headers of the library that runs",
+        options->size_bytes, sizeof *options);
+    return MR_INVALID;
   }
   if (!(options->io_timeout_seconds > 0) || options->io_timeout_seconds > MAX_TIMEOUT) {
     return refuse("the I/O time limit must be above 0 and at most 86400 seconds");
@@ -58,9 +63,11 @@ static mr_status check(const struct mr_options *options) {
   if (options->threads > MAX_THREADS) {
     return refuse("at most 1024 threads");
   }
-  if (options->nvme_count > MR_MAX_NVME_PATHS ||
-      (options->nvme_count != 0 && options->nvme == NULL)) {
+  if (options->nvme_count > MR_MAX_NVME_PATHS) {
     return refuse("at most 16 NVMe paths");
+  }
+  if (options->nvme_count != 0 && options->nvme == NULL) {
+    return refuse("there are no NVMe paths, only their number");
   }
   if ((unsigned)options->offload > MR_OFFLOAD_AUTO ||
       (unsigned)options->recompute > MR_RECOMPUTE_FULL ||

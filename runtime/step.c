@@ -155,14 +155,8 @@ static void fill_tiers(const struct mr_run *run, struct mr_step_report *report) 
   report->resident_peak_bytes = mr_resident_peak_bytes();
 }
 
-/* Copies as much of the report as the caller's struct has. */
 static void hand_out(const struct mr_step_report *report, struct mr_step_report *report_out) {
-  size_t bytes = report_out->size_bytes;
-  if (bytes == 0 || bytes > sizeof *report) {
-    bytes = sizeof *report;
-  }
-  memcpy(report_out, report, bytes);
-  report_out->size_bytes = bytes;
+  mr_hand_out(report, sizeof *report, report_out);
 }
 
 /* What the links and the ops on the host did since this was asked last. */
@@ -239,13 +233,26 @@ static mr_status run_round(struct mr_run *run, enum mr_round round, struct accou
   /* The first step of a plan teaches nothing; what a trace shows is timed always. */
   atomic_store(&run->times_all, run->trace != NULL || run->step_index <= run->plan_base + 2);
   run->round_count++;
+  atomic_store(&run->in_round, true);
   mr_counter_add(&run->steps, 1);
   mr_status status = streams ? run_stream(run, account) : run_compute(run, account);
+  atomic_store(&run->in_round, false);
   if (status == MR_OK) {
     bool trains = round == MR_ROUND_TRAIN || round == MR_ROUND_FRESH;
     run->pending = trains && run->plan->deferred_op_count > 0;
   }
   return status;
+}
+
+mr_status mr_run_check_outside(const struct mr_run *run, const char *call) {
+  if (!atomic_load(&run->in_round)) {
+    return MR_OK;
+  }
+  mr_log(
+      MR_LOG_ERROR,
+      "%s while ops run: an op and other threads may call mr_run_observe and mr_run_status alone",
+      call);
+  return MR_INVALID;
 }
 
 bool mr_run_is_pending(const struct mr_run *run, mr_tensor_id tensor, bool any) {
@@ -313,12 +320,18 @@ static mr_status restore(struct mr_run *run) {
 }
 
 mr_status mr_run_sync(struct mr_run *run) {
-  mr_status status = mr_run_flush(run);
+  mr_status status = mr_run_check_outside(run, "mr_run_sync");
+  if (status == MR_OK) {
+    status = mr_run_flush(run);
+  }
   return status == MR_OK ? mr_run_drain(run) : status;
 }
 
 mr_status mr_run_step(struct mr_run *run, mr_step_mode mode, struct mr_step_report *report_out) {
-  mr_status status = mr_run_status(run);
+  mr_status status = mr_run_check_outside(run, "mr_run_step");
+  if (status == MR_OK) {
+    status = mr_run_status(run);
+  }
   if (status != MR_OK) {
     return status;
   }

@@ -82,6 +82,18 @@ uint64_t mr_plan_smallest_device_bytes(const struct mr_plan *plan) {
   return mr_plan_smallest_bytes(plan, plan->layout->smallest_device_bytes);
 }
 
+void mr_hand_out(const void *whole, size_t bytes, void *out) {
+  size_t wanted = 0;
+  memcpy(&wanted, out, sizeof wanted);
+  if (wanted == 0 || wanted > bytes) {
+    wanted = bytes;
+  }
+  if (wanted >= sizeof wanted) {
+    memcpy(out, whole, wanted);
+    memcpy(out, &wanted, sizeof wanted);
+  }
+}
+
 void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summary_out) {
   const struct mr_program_plan *layout = plan->layout;
   struct mr_plan_summary summary = {
@@ -123,7 +135,7 @@ void mr_plan_summarize(const struct mr_plan *plan, struct mr_plan_summary *summa
   }
   summary.bound_by =
       mr_bound_name(layout->compute_seconds, layout->host_seconds, layout->link_seconds);
-  memcpy(summary_out, &summary, sizeof summary);
+  mr_hand_out(&summary, sizeof summary, summary_out);
 }
 
 #define LISTED_OPERANDS 3u

@@ -76,7 +76,7 @@ static void print_host(struct output *output, const json_t *explanation) {
       snprintf(beside, sizeof beside, " (%.1f with moves beside them)",
                json_number_value(shared) * 1e-9);
     }
-    output_text(output, "they run there in %s a step, at %.1f GB/s%s, while the device computes\n",
+    output_text(output, "they run there in %s a step, at %.1f GB/s%s\n",
                 job_seconds_format(number_of(explanation, "host_seconds"), &seconds),
                 json_number_value(rate) * 1e-9, beside);
   }

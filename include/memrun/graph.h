@@ -81,8 +81,8 @@ enum {
    * right before the first op that needs it, so that its traffic overlaps the forward pass. It
    * counts as done when its step is over: evaluation steps, mr_run_read, mr_run_write and
    * mr_run_sync see its effect. Where an op of the same step uses what it writes, or it reads an
-   * input, it is never moved: copy what it wants of an input in an op of its step. Needs
-   * MR_OP_TRAIN_ONLY. */
+   * input, it is never moved: copy what it wants of an input in an op of its step. Nor is
+   * one without MR_OP_TRAIN_ONLY. */
   MR_OP_DEFERRABLE = 1u << 3,
 };
 
@@ -174,8 +174,9 @@ MR_API MR_CHECK_RESULT mr_status mr_graph_add_tensor(struct mr_graph *graph,
  * Adds an op at the end of the program. MR_INVALID: an unknown tensor, a tensor that is read before
  * anything wrote it (inputs, parameters and states are written before the step), an input tensor
  * among the outputs, one tensor twice among the inputs or among the outputs, no callback at all,
- * more than 2^48 bytes of scratch, operations that are no number from 0 to 1e30, size_bytes below
- * that of this header's description; MR_NO_MEMORY.
+ * more than 2^48 bytes of scratch, operations that are no number from 0 to 1e30, flags that are
+ * none of MR_OP_*, bytes of attributes that are NULL, size_bytes below that of this header's
+ * description; MR_NO_MEMORY.
  */
 MR_API MR_CHECK_RESULT mr_status mr_graph_add_op(struct mr_graph *graph,
                                                  const struct mr_op_desc *desc, mr_op_id *op_out);

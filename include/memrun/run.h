@@ -97,7 +97,7 @@ struct mr_nvme_path {
 };
 
 struct mr_options {
-  size_t size_bytes; /* sizeof(struct mr_options) */
+  size_t size_bytes; /* sizeof(struct mr_options); another is refused */
   uint64_t device_bytes;
   uint64_t host_bytes;
   const struct mr_nvme_path *nvme; /* borrowed until the call that takes the options returns */
@@ -126,7 +126,7 @@ MR_API void mr_options_init(struct mr_options *options);
 
 /* What a plan needs and promises. Bytes; seconds for one step. Strings belong to the plan. */
 struct mr_plan_summary {
-  size_t size_bytes;
+  size_t size_bytes; /* set by the caller, who gets so much of it; 0: all */
   bool fits;
   uint64_t footprint_bytes; /* the most device bytes that a step without any budget has in use; a
                                plan of a short one may take an eighth more, to move fewer pages */
@@ -209,7 +209,7 @@ MR_API MR_CHECK_RESULT mr_status mr_plan_json(const struct mr_plan *plan, char *
 
 /* What happened in a step. Peaks are since the run began. */
 struct mr_step_report {
-  size_t size_bytes;
+  size_t size_bytes; /* as above */
   uint64_t step; /* 1 for the first */
   double seconds;
   double predicted_seconds;

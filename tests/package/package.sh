@@ -14,17 +14,19 @@ fail() {
 # install BUILD SCRATCH CMAKE: everything that the documentation names is there, and the library
 # exports nothing but its public functions. The tree is moved once: its files must not care.
 step_install() {
-  local build=$1 scratch=$2 cmake=$3 file symbol
+  local build=$1 scratch=$2 cmake=$3 file name symbol
   rm -rf "$scratch/first" "$scratch/moved"
   mkdir -p "$scratch"
   "$cmake" --install "$build" --prefix "$scratch/first" >/dev/null
   mv "$scratch/first" "$scratch/moved"
   cd "$scratch/moved"
-  for file in include/memrun/{memrun,graph,run,status,team}.h share/doc/memrun/LICENSE \
-    share/man/man3/memrun_{graph,run,status,team}.3 \
-    share/man/man1/memrun{,-bench,-info,-layout,-plan,-train,-verify}.1 \
-    share/bash-completion/completions/memrun bin/memrun; do
+  for file in share/doc/memrun/LICENSE share/bash-completion/completions/memrun bin/memrun; do
     [[ -s $file ]] || fail "$file was not installed"
+  done
+  for file in "$here"/../../{include/memrun/*.h,man/*.[1-9]}; do
+    name=${file##*/}
+    [[ $name == *.h ]] && name=include/memrun/$name || name=share/man/man${name##*.}/$name
+    cmp -s "$file" "$name" || fail "$name was not installed"
   done
   bin/memrun --version >/dev/null || fail "the installed memrun does not start"
   while read -r symbol; do

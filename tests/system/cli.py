@@ -3,6 +3,7 @@
 """The command line itself: help, completion, suggestions, values that are refused."""
 
 import pathlib
+import re
 import subprocess
 
 import harness
@@ -28,8 +29,8 @@ class CommandLine(harness.Case):
             words = harness.run("complete", command).out.split()
             shown = harness.run(command, "--help")
             self.assert_status(shown, 0)
-            for word in words:
-                self.assertIn(word, shown.out)
+            listed = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", shown.out, re.MULTILINE)
+            self.assertEqual(sorted(listed), sorted(w for w in words if w.startswith("--")))
         self.assertNotIn("--steps", harness.run("info", "--help").out)
 
     def test_version(self):
@@ -128,7 +129,7 @@ class CommandLine(harness.Case):
             ["bash", "-c", script, "bash", str(ROOT / "completions/memrun.bash"), harness.memrun,
              *words], env=harness.environment(), capture_output=True, text=True, timeout=30,
             check=True)
-        return found.stdout.split()
+        return [word for word in found.stdout.splitlines() if word]
 
     def test_bash_completion(self):
         self.assertEqual(self.complete("tr"), ["train"])
@@ -140,6 +141,10 @@ class CommandLine(harness.Case):
         self.assertEqual(self.complete("layout", "--cap"), ["--capacity"])
         changes = str(ROOT / "CHANGELOG.md")
         self.assertEqual(self.complete("layout", changes[:-6]), [changes])
+        spaced = harness.folder("spaced") / "two words.csv"
+        spaced.touch()
+        for words in (["layout"], ["train", "--data"]):
+            self.assertEqual(self.complete(*words, str(spaced)[:-6]), [str(spaced)])
 
     def test_manual_pages_name_every_option(self):
         general = (ROOT / "man/memrun.1").read_text()
@@ -148,7 +153,8 @@ class CommandLine(harness.Case):
             if command not in ("info", "layout"):
                 page += (ROOT / "man/memrun-train.1").read_text()
             for word in harness.run("complete", command).out.split():
-                self.assertRegex(page, r"Fl -%s\b" % word[2:], command + "(1) lacks " + word)
+                self.assertRegex(page, r"Fl -%s(?![\w-])" % word[2:],
+                                 command + "(1) lacks " + word)
 
 
 if __name__ == "__main__":

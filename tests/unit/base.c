@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 
-static char last_line[256];
+static char last_line[2048];
 
 static void keep_line(void *context, mr_log_level level, const char *line) {
   (void)context;
@@ -151,6 +151,14 @@ static void log_lines_are_single(void **state) {
   mr_log(MR_LOG_INFO, "%s", "a\nb\x1b[2Jc\x7f \xc3\xa4");
   assert_int_equal(errno, ENOSPC);
   assert_string_equal(last_line, "a?b?[2Jc? \xc3\xa4");
+  char path[5000];
+  memset(path, 'p', sizeof path - 1);
+  path[sizeof path - 1] = '\0';
+  mr_log(MR_LOG_INFO, "%s: No such file or directory", path);
+  assert_true(strlen(last_line) < 1024);
+  assert_non_null(strstr(last_line, "ppp ... ppp"));
+  assert_non_null(strstr(last_line, "ppp: No such file or directory"));
+  mr_log(MR_LOG_INFO, "%s", "a\nb\x1b[2Jc\x7f \xc3\xa4");
   mr_log(MR_LOG_DEBUG, "below the level");
   assert_string_equal(last_line, "a?b?[2Jc? \xc3\xa4");
   mr_log_configure(NULL, NULL, MR_LOG_WARN);

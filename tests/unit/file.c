@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,22 @@ static void a_missing_folder_is_told(void **state) {
   assert_int_equal(errno, ENOENT);
 }
 
+/* As --out /dev/stdout where the shell has sent that to a file, which goes on behind it. */
+static void what_is_open_goes_on_where_it_stands(void **state) {
+  (void)state;
+  char opened[64];
+  assert_true(mr_file_write(path, ""));
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  assert_true(fd >= 0);
+  snprintf(opened, sizeof opened, "/dev/fd/%d", fd);
+  assert_int_equal(write(fd, "begin, ", 7), 7);
+  assert_true(mr_file_write(opened, "text"));
+  assert_int_equal(write(fd, ", end", 5), 5);
+  assert_int_equal(close(fd), 0);
+  holds("begin, text, end");
+  assert_false(mr_file_write(opened, "text"));
+}
+
 /* As /dev/stdout is one: what it points to is written, and it stays. */
 static void a_link_is_written_through(void **state) {
   (void)state;
@@ -153,6 +170,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(what_its_writer_gives_up_is_gone, set_up, tear_down),
       cmocka_unit_test_setup_teardown(two_writers_do_not_mix, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_missing_folder_is_told, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_open_goes_on_where_it_stands, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_link_is_written_through, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_link_to_a_file_leaves_the_one_before, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_file_stays_what_it_is, set_up, tear_down),

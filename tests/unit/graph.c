@@ -179,7 +179,7 @@ static void bad_ops_are_refused(void **state) {
   assert_int_equal(op(graph, &w, 1, &nothing, 1), MR_INVALID);
   assert_int_equal(op(graph, NULL, 0, NULL, 0), MR_INVALID);
   assert_int_equal(lines, 8);
-  struct mr_op_desc bad[10];
+  struct mr_op_desc bad[12];
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     bad[i] = op_desc(&w, 1, &a, 1);
   }
@@ -193,6 +193,8 @@ static void bad_ops_are_refused(void **state) {
   bad[7].inputs = NULL;
   bad[8].flops = INFINITY;
   bad[9].flops = 1e31;
+  bad[10].attributes_bytes = 4;
+  bad[11].flags = 1u << 4;
   for (size_t i = 0; i < MR_COUNT_OF(bad); i++) {
     mr_op_id id = 0;
     assert_int_equal(mr_graph_add_op(graph, &bad[i], &id), MR_INVALID);

@@ -205,6 +205,8 @@ static void bad_options_are_refused(void **unused) {
   struct mr_plan *plan = NULL;
   struct mr_options options;
   world_options(&options, MR_GIB, 0, MR_OFFLOAD_NONE);
+  options.size_bytes--;
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_INVALID);
   options.size_bytes = 0;
   assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_INVALID);
   world_options(&options, MR_GIB, 0, MR_OFFLOAD_NONE);
@@ -243,6 +245,64 @@ static void a_failing_op_ends_the_run(void **unused) {
     assert_int_equal(mr_run_read(run, world.weights[0], 0, &byte, 1), MR_MISMATCH);
     mr_run_destroy(run);
   }
+  world_fini(&world);
+}
+
+static struct mr_run *meddled;
+static uint32_t meddled_count;
+
+/* What an op may not call: it would wait for itself. */
+static void meddle(void) {
+  char byte = 0;
+  struct mr_step_report report = {.size_bytes = sizeof report};
+  assert_int_equal(mr_run_read(meddled, 0, 0, &byte, 1), MR_INVALID);
+  assert_int_equal(mr_run_write(meddled, 0, 0, &byte, 1), MR_INVALID);
+  assert_int_equal(mr_run_step(meddled, MR_STEP_TRAIN, NULL), MR_INVALID);
+  assert_int_equal(mr_run_sync(meddled), MR_INVALID);
+  assert_int_equal(mr_run_destroy(meddled), MR_INVALID);
+  assert_int_equal(mr_run_status(meddled), MR_OK);
+  mr_run_observe(meddled, &report);
+  meddled_count++;
+}
+
+static void ops_may_not_use_their_run(void **unused) {
+  (void)unused;
+  struct world world;
+  struct mr_options options;
+  world_init(&world, shape);
+  world_options(&options, MR_GIB, 0, MR_OFFLOAD_NONE);
+  assert_int_equal(mr_run_create(world.graph, &options, &meddled), MR_OK);
+  world_faults = (struct world_faults){.meddle = meddle};
+  assert_int_equal(world_step(&world, meddled, 1, MR_STEP_TRAIN, NULL), MR_OK);
+  assert_int_equal(mr_run_sync(meddled), MR_OK);
+  assert_true(meddled_count >= mr_graph_op_count(world.graph));
+  world_faults = (struct world_faults){0};
+  assert_int_equal(mr_run_destroy(meddled), MR_OK);
+  world_fini(&world);
+}
+
+/* Callers with shorter structs get what they have room for. */
+static void summaries_are_as_long_as_asked_for(void **unused) {
+  (void)unused;
+  struct world world;
+  struct mr_options options;
+  struct mr_plan *plan = NULL;
+  world_init(&world, shape);
+  world_options(&options, MR_GIB, 0, MR_OFFLOAD_NONE);
+  assert_int_equal(mr_plan_create(world.graph, &options, &plan), MR_OK);
+  const size_t sizes[] = {sizeof(size_t), offsetof(struct mr_plan_summary, budget_bytes),
+                          sizeof(struct mr_plan_summary)};
+  for (size_t i = 0; i < MR_COUNT_OF(sizes); i++) {
+    _Alignas(struct mr_plan_summary) unsigned char room[sizeof(struct mr_plan_summary)];
+    memset(room, 0x5a, sizeof room);
+    memcpy(room, &sizes[i], sizeof sizes[i]);
+    mr_plan_summarize(plan, (struct mr_plan_summary *)(void *)room);
+    assert_memory_equal(room, &sizes[i], sizeof sizes[i]);
+    for (size_t at = sizes[i]; at < sizeof room; at++) {
+      assert_int_equal(room[at], 0x5a);
+    }
+  }
+  mr_plan_destroy(plan);
   world_fini(&world);
 }
 
@@ -285,6 +345,8 @@ int main(void) {
       cmocka_unit_test(a_job_that_does_not_fit_is_refused),
       cmocka_unit_test(bad_options_are_refused),
       cmocka_unit_test(a_failing_op_ends_the_run),
+      cmocka_unit_test(ops_may_not_use_their_run),
+      cmocka_unit_test(summaries_are_as_long_as_asked_for),
       cmocka_unit_test(plans_are_told_as_json),
   };
   return cmocka_run_group_tests(tests, NULL, remove_profile);

@@ -72,6 +72,9 @@ static mr_status run_on_cpu(const struct mr_op_call *call) {
   if (call_fails()) {
     return world_faults.status;
   }
+  if (world_faults.meddle != NULL) {
+    world_faults.meddle();
+  }
   if (world_faults.late_ns > 0) {
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)world_faults.late_ns}, NULL);
   }

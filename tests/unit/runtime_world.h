@@ -27,6 +27,7 @@ struct world_faults {
   uint64_t fail_call; /* 0: none */
   uint64_t late_ns;   /* that ops on the host are late beside a CUDA device */
   mr_status status;
+  void (*meddle)(void);             /* every op on the processor calls it; NULL: none */
   struct mr_cuda_function *instead; /* what that call launches on a CUDA device; NULL: it fails */
 };
 

@@ -426,7 +426,7 @@ static void run_attention_backward_row(struct trial *t) {
       &(struct vector_attention_row){.valid = valid, .count = t->count, .scale = 0.75f}, 1.5f,
       0.25f);
   for (size_t i = 0; i < t->count; i++) {
-    t->wanted[i] = i < valid ? exp(t->x.exact[i] * 0.75 - 1.5) : 0;
+    t->wanted[i] = i < valid ? exp(fmin(0, t->x.exact[i] * 0.75 - 1.5)) : 0;
     t->size[i] = t->wanted[i] * 4;
   }
   check_row(t, &t->x, MR_F32, t->count);

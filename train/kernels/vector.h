@@ -74,9 +74,8 @@ struct vector_table {
    * and writes their scaled logsumexp.
    */
   float (*attention_row)(float *scores, const struct vector_attention_row *row, float *lse_out);
-  /* scores becomes p = exp(scale * score - lse), dp becomes scale * p * (dp - delta), future ones
-   * 0.
-   */
+  /* scores becomes p = exp(scale * score - lse), 1 at most, dp becomes scale * p * (dp - delta),
+   * future ones 0. */
   void (*attention_backward_row)(float *scores, float *dp, const struct vector_attention_row *row,
                                  float lse, float delta);
   /* Returns the sum of exp(x - largest) and writes the largest. */
