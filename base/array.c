@@ -21,10 +21,11 @@ mr_status mr_array_reserve(void **data, uint32_t *capacity, uint64_t needed, siz
     moved = realloc(old, bytes);
   }
   if (moved == NULL) {
-    mr_log(MR_LOG_ERROR, "out of memory: an array of %llu elements of %zu bytes",
-           (unsigned long long)needed, element_bytes);
+    mr_log_no_memory("out of memory: an array of %llu elements of %zu bytes",
+                     (unsigned long long)needed, element_bytes);
     return MR_NO_MEMORY;
   }
+  mr_log_memory_found();
   memcpy(data, &moved, sizeof moved);
   *capacity = (uint32_t)grown;
   return MR_OK;
@@ -33,7 +34,9 @@ mr_status mr_array_reserve(void **data, uint32_t *capacity, uint64_t needed, siz
 void *mr_allocate(uint64_t count, size_t bytes) {
   void *memory = calloc(count == 0 ? 1 : count, bytes == 0 ? 1 : bytes);
   if (memory == NULL) {
-    mr_log(MR_LOG_ERROR, "out of memory: %llu x %zu bytes", (unsigned long long)count, bytes);
+    mr_log_no_memory("out of memory: %llu x %zu bytes", (unsigned long long)count, bytes);
+  } else {
+    mr_log_memory_found();
   }
   return memory;
 }
@@ -41,7 +44,9 @@ void *mr_allocate(uint64_t count, size_t bytes) {
 char *mr_string_copy(const char *text) {
   char *copy = strdup(text);
   if (copy == NULL) {
-    mr_log(MR_LOG_ERROR, "out of memory: a string of %zu bytes", strlen(text) + 1);
+    mr_log_no_memory("out of memory: a string of %zu bytes", strlen(text) + 1);
+  } else {
+    mr_log_memory_found();
   }
   return copy;
 }

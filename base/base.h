@@ -39,6 +39,11 @@ _Noreturn void mr_assert_failed(const char *condition, const char *file, int lin
  * More than 32 different ones are logged each time. */
 void mr_log_once(mr_log_level level, const char *format, ...) MR_PRINTF(2, 3);
 
+/* An error: memory is out. Where everything that is asked for then fails, the first is told alone,
+ * until something has been had (mr_log_memory_found), or 0.1 s later. */
+void mr_log_no_memory(const char *format, ...) MR_PRINTF(1, 2);
+void mr_log_memory_found(void);
+
 /* Structure-wide checks that only checked builds (MEMRUN_CHECKED) run. */
 #ifdef MEMRUN_CHECKED
 #define MR_CHECKED 1

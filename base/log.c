@@ -12,6 +12,8 @@
 #define LINE_BYTES 1024u
 #define MOST_BYTES 9216u /* of a line before its middle is left out: two of the longest paths */
 #define GAP        " ... "
+/* What fails so soon after one another, and nothing has been had in between, is one failure. */
+#define SAME_FAILURE_NS 100000000u
 
 static void default_sink(void *context, mr_log_level level, const char *line) {
   (void)context;
@@ -24,6 +26,7 @@ static struct {
   void *context;
   mr_log_level level;
   _Atomic uint64_t once[ONCE_LINES]; /* hashes; 0: none yet, nor behind it */
+  _Atomic uint64_t memory_ns;        /* when a line said last that memory is out; 0: it was not */
 } log_state = {.sink = default_sink, .level = MR_LOG_WARN};
 
 void mr_log_configure(mr_log_sink sink, void *context, mr_log_level level) {
@@ -94,6 +97,25 @@ void mr_log(mr_log_level level, const char *format, ...) {
   va_start(arguments, format);
   log_line(level, false, format, arguments);
   va_end(arguments);
+}
+
+void mr_log_no_memory(const char *format, ...) {
+  uint64_t now_ns = mr_clock_ns();
+  uint64_t before_ns = atomic_load(&log_state.memory_ns);
+  bool told = before_ns != 0 && now_ns - before_ns < SAME_FAILURE_NS;
+  if (told || !atomic_compare_exchange_strong(&log_state.memory_ns, &before_ns, now_ns)) {
+    return;
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  log_line(MR_LOG_ERROR, false, format, arguments);
+  va_end(arguments);
+}
+
+void mr_log_memory_found(void) {
+  if (atomic_load_explicit(&log_state.memory_ns, memory_order_relaxed) != 0) {
+    atomic_store(&log_state.memory_ns, 0);
+  }
 }
 
 void mr_log_once(mr_log_level level, const char *format, ...) {

@@ -32,7 +32,8 @@ endif()
 
 # cuBLASLt on it, which programs find through MEMRUN_CUBLASLT.
 add_library(memrun_fake_cublaslt SHARED fake/cublaslt.c ${PROJECT_SOURCE_DIR}/base/assert.c
-  ${PROJECT_SOURCE_DIR}/base/log.c)
+  ${PROJECT_SOURCE_DIR}/base/log.c
+  ${PROJECT_SOURCE_DIR}/base/clock.c)
 target_link_libraries(memrun_fake_cublaslt PRIVATE memrun_settings memrun_fake_cuda)
 set_target_properties(memrun_fake_cublaslt PROPERTIES C_VISIBILITY_PRESET hidden
   OUTPUT_NAME cublasLt LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake VERSION 13

@@ -170,6 +170,21 @@ static void count_lines(void *context, mr_log_level level, const char *line) {
   ++*(uint32_t *)context;
 }
 
+/* What is asked for and not had in a row is told once; something had in between ends the row. */
+static void memory_that_is_out_is_told_once(void **state) {
+  (void)state;
+  uint32_t lines = 0;
+  mr_log_configure(count_lines, &lines, MR_LOG_WARN);
+  for (uint32_t row = 1; row <= 3; row++) {
+    free(mr_allocate(1, 1));
+    for (uint32_t i = 0; i < 10; i++) {
+      assert_null(mr_allocate(1u << 30, 1u << 30));
+    }
+    assert_int_equal(lines, row);
+  }
+  mr_log_configure(NULL, NULL, MR_LOG_WARN);
+}
+
 /* Lines that differ are told apart; what was below the level has not been logged. Of more than are
  * remembered none is lost. */
 static void what_is_found_again_is_logged_once(void **state) {
@@ -203,10 +218,15 @@ static void statuses_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sizes_parse),           cmocka_unit_test(sizes_format),
-      cmocka_unit_test(sizes_that_are_enough), cmocka_unit_test(random_repeats),
-      cmocka_unit_test(arrays_grow),           cmocka_unit_test(arrays_refuse_the_impossible),
-      cmocka_unit_test(log_lines_are_single),  cmocka_unit_test(what_is_found_again_is_logged_once),
+      cmocka_unit_test(sizes_parse),
+      cmocka_unit_test(sizes_format),
+      cmocka_unit_test(sizes_that_are_enough),
+      cmocka_unit_test(random_repeats),
+      cmocka_unit_test(arrays_grow),
+      cmocka_unit_test(arrays_refuse_the_impossible),
+      cmocka_unit_test(log_lines_are_single),
+      cmocka_unit_test(what_is_found_again_is_logged_once),
+      cmocka_unit_test(memory_that_is_out_is_told_once),
       cmocka_unit_test(statuses_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
